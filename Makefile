@@ -1,0 +1,46 @@
+# Every target installs what it needs into .venv; Python and make are all a fresh machine must have.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: help demo test test-all lint fix docs bench clean
+
+help:      ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/'
+
+demo: .venv/tabmt  ## fit an embedded real table, sample it, show both side by side
+	$(BIN)/tabmt demo -o demo
+
+test: .venv/dev  ## fast tests
+	$(BIN)/python -m pytest -q -m 'not slow and not gpu'
+
+test-all: .venv/dev  ## every test this machine can run
+	$(BIN)/python -m pytest -q
+
+lint: .venv/dev  ## format check, lint, types
+	$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy
+
+fix: .venv/dev  ## apply formatting and safe fixes
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+bench: .venv/bench  ## quality on real tables, into benchmarks/results (DATA=folder of tables)
+	$(BIN)/python -m benchmarks.quality --data $(or $(DATA),../shared/data)
+
+clean:     ## remove what the targets made
+	rm -rf .venv demo build *.egg-info
+
+.venv/python:
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/tabmt: .venv/python pyproject.toml constraints.txt
+	$(PIP) -e .
+	@touch $@
+
+.venv/dev: .venv/tabmt
+	$(PIP) -e '.[dev]'
+	@touch $@
+
+.venv/bench: .venv/tabmt
+	$(PIP) -e '.[bench]'
+	@touch $@

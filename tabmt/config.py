@@ -1,0 +1,103 @@
+"""Every setting with its default and its help text, once.
+
+The classes stand here, not beside the code they configure, because the command line is generated
+from them and must answer `--help` without importing torch.
+"""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from tabmt.errors import UserError
+
+Gaps = Literal["learned", "masked"]
+Quantizer = Literal["kmeans", "quantile", "uniform", "none"]
+Decode = Literal["inside", "centre"]
+NetworkName = Literal["masked"]
+Device = Literal["auto", "cpu", "cuda"]
+
+
+def option(default: Any, help: str, **metadata: Any) -> Any:
+    """A dataclass field whose help text also feeds the command line."""
+    return field(default=default, metadata={"help": help, **metadata})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodecConfig:
+    """How columns become codes."""
+
+    gaps: Gaps = option(
+        "learned",
+        "gaps are learned and generated, or masked in training and never generated (the paper)",
+        choices=get_args(Gaps),
+    )
+    quantizer: Quantizer = option(
+        "kmeans",
+        "how numbers are cut into bins; none gives every distinct value its own code",
+        choices=get_args(Quantizer),
+    )
+    max_bins: int = option(100, "most codes of a number column", minimum=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkConfig:
+    """Size and regularisation of the network."""
+
+    network: NetworkName = option(
+        "masked", "masked: the paper's bidirectional encoder", choices=get_args(NetworkName)
+    )
+    width: int = option(64, "width of the embeddings", minimum=1)
+    depth: int = option(4, "number of transformer blocks", minimum=1)
+    heads: int = option(4, "attention heads per block; must divide the width", minimum=1)
+    dropout: float = option(0.0, "dropout rate", minimum=0.0, below=1.0)
+    drop_path: float = option(0.0, "rate of whole blocks skipped, per row", minimum=0.0, below=1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How the network is trained."""
+
+    steps: int = option(5000, "most optimizer steps", minimum=0)
+    minutes: float | None = option(
+        None, "train for this long instead of a number of steps", minimum=0.0, type=float
+    )
+    batch_size: int = option(512, "rows per step", minimum=1)
+    learning_rate: float = option(2e-3, "peak learning rate", minimum=0.0)
+    weight_decay: float = option(1e-2, "decoupled weight decay of the matrices", minimum=0.0)
+    warmup: int = option(100, "steps of linear warm-up before the cosine annealing", minimum=0)
+    clip: float = option(1.0, "largest norm of the gradient", minimum=0.0)
+    valid_share: float = option(
+        0.1, "share of the rows held out for early stopping", minimum=0.0, below=1.0
+    )
+    eval_every: int = option(200, "steps between looks at the held-out rows", minimum=1)
+    patience: int = option(10, "looks without improvement before training stops", minimum=1)
+    checkpoint_every: float = option(60.0, "seconds between checkpoints", minimum=0.0)
+    device: Device = option("auto", "where to compute", choices=get_args(Device))
+    threads: int | None = option(None, "CPU threads", minimum=1, type=int)
+
+
+def check(config: Any) -> None:
+    """Refuse values outside what each field's metadata allows, naming the field and the value."""
+    for item in dataclasses.fields(config):
+        value, rule = getattr(config, item.name), item.metadata
+        if value is None and item.default is None:
+            continue
+        name = item.name
+        if "choices" in rule:
+            if value not in rule["choices"]:
+                allowed = ", ".join(rule["choices"])
+                raise UserError(f"{name} is {value!r}, but must be one of: {allowed}.")
+            continue
+        wanted = rule.get("type", type(item.default))
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or (wanted is int and value != int(value)):
+            kind = "a whole number" if wanted is int else "a number"
+            raise UserError(f"{name} is {value!r}, but must be {kind}.")
+        if not value >= rule["minimum"]:
+            raise UserError(f"{name} is {value!r}, but must be at least {rule['minimum']}.")
+        if "below" in rule and not value < rule["below"]:
+            raise UserError(f"{name} is {value!r}, but must be below {rule['below']}.")
+    if isinstance(config, NetworkConfig) and config.width % config.heads:
+        raise UserError(
+            f"heads is {config.heads}, but must divide the width of {config.width} evenly."
+        )

@@ -1,0 +1,132 @@
+"""All per-field embeddings and output layers of a table, held as one weight with offsets.
+
+For the networks: one gather brings tokens in, one slice per field brings logits out, and both use
+the same table (the paper's tied "dynamic linear layer"). A field here is a number of codes and,
+for numbers, their ratios; column names, values and kinds are the codec's business.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+MASK = -1
+"""The token of a cell that is not known; every other token is a code of its column."""
+
+EMBEDDING_SD = 0.05  # paper, appendix "Pseudocode": embeddings, end points and mask token alike
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column as the networks see it: how many codes, and where ordered codes lie.
+
+    `ratios` is the paper's r (eq. 4) of a numeric field, None for a categorical one. It covers
+    all codes, or all but the last: a missing code comes last and has no place in the order.
+    """
+
+    size: int
+    ratios: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        assert self.size >= 1
+        if self.ratios is not None:
+            assert len(self.ratios) in (self.size, self.size - 1)
+            assert all(0.0 <= ratio <= 1.0 for ratio in self.ratios)
+
+
+class Linear(NamedTuple):
+    """A plain linear layer: logits = x @ weight.T + bias."""
+
+    weight: Tensor  # (K, D)
+    bias: Tensor  # (K,)
+
+
+class Fields(nn.Module):
+    """Embeddings and output layers of every field; all codes of all fields in one table.
+
+    "All" below is the sum of K over the fields. The ratios are not part of the state dict: they
+    follow from `fields`, and must not exist twice on disk.
+    """
+
+    offsets: Tensor
+    ordered_rows: Tensor
+    ordered_fields: Tensor
+    ratios: Tensor
+
+    def __init__(self, fields: Sequence[Field], width: int, *, generator: torch.Generator) -> None:
+        super().__init__()
+        assert fields
+        self.fields = tuple(fields)
+        self.sizes = tuple(field.size for field in fields)
+        starts = [0, *accumulate(self.sizes)][:-1]
+
+        rows: list[int] = []  # rows of the table that eq. 5 orders
+        owners: list[int] = []  # and the end points each of them lies between
+        ratios: list[float] = []
+        ordered = 0
+        for field, start in zip(fields, starts, strict=True):
+            if field.ratios:
+                rows += range(start, start + len(field.ratios))
+                owners += [ordered] * len(field.ratios)
+                ratios += field.ratios
+                ordered += 1
+        self.register_buffer("offsets", torch.tensor(starts), persistent=False)
+        self.register_buffer("ordered_rows", torch.tensor(rows, dtype=torch.int64), False)
+        self.register_buffer("ordered_fields", torch.tensor(owners, dtype=torch.int64), False)
+        self.register_buffer("ratios", torch.tensor(ratios, dtype=torch.float32)[:, None], False)
+
+        total = sum(self.sizes)
+        unordered = torch.empty(total, width).normal_(std=EMBEDDING_SD, generator=generator)
+        unordered[self.ordered_rows] = 0.0  # paper: the network shall rely on the order first
+        self.unordered = nn.Parameter(unordered)  # (all, D), the paper's E of each field
+        ends = torch.empty(2, ordered, width).normal_(std=EMBEDDING_SD, generator=generator)
+        self.low = nn.Parameter(ends[0].clone())  # (ordered fields, D), the paper's l
+        self.high = nn.Parameter(ends[1].clone())  # (ordered fields, D), the paper's h
+        self.bias = nn.Parameter(torch.zeros(total))
+        self.temperature = nn.Parameter(torch.ones(len(fields)))
+
+    def table(self) -> Tensor:
+        """The embedding of every code of every field, (all, D).
+
+        Compute it once per pass and hand it to the methods below, so that the gradients of the
+        input and of the output meet in it.
+        """
+        if self.ordered_rows.numel() == 0:
+            return self.unordered
+        low = F.embedding(self.ordered_fields, self.low)  # (ordered rows, D)
+        high = F.embedding(self.ordered_fields, self.high)  # (ordered rows, D)
+        between = self.ratios * low + (1 - self.ratios) * high  # eq. 5 without E
+        if len(between) == len(self.unordered):
+            return self.unordered + between
+        return self.unordered.index_add(0, self.ordered_rows, between)  # (all, D)
+
+    def rows(self, tokens: Tensor) -> Tensor:
+        """The table row of each token, (B, C); MASK becomes the row after the last."""
+        return torch.where(tokens == MASK, len(self.unordered), tokens + self.offsets)
+
+    def codes_of(self, column: int) -> slice:
+        """The part of the table that belongs to one field."""
+        start = sum(self.sizes[:column])
+        return slice(start, start + self.sizes[column])
+
+    def embed(self, table: Tensor, tokens: Tensor, mask_token: Tensor) -> Tensor:
+        """Embeddings of tokens, MASK included: (B, C) -> (B, C, D)."""
+        return F.embedding(self.rows(tokens), torch.cat([table, mask_token[None]]))
+
+    def logits(self, table: Tensor, x: Tensor, column: int) -> Tensor:
+        """The dynamic linear layer with the learned temperature of eq. 6: (B, D) -> (B, K)."""
+        codes = self.codes_of(column)
+        raw = F.linear(x, table[codes], self.bias[codes])  # (B, D) @ (D, K) -> (B, K)
+        return raw / torch.sigmoid(self.temperature[column])
+
+    def fold(self) -> tuple[Linear, ...]:
+        """The traditional linear layer of each field with the same logits, for inference."""
+        table, tau = self.table().detach(), torch.sigmoid(self.temperature.detach())
+        return tuple(
+            Linear(table[codes] / tau[column], self.bias.detach()[codes] / tau[column])
+            for column, codes in enumerate(map(self.codes_of, range(len(self.sizes))))
+        )

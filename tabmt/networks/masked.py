@@ -1,0 +1,139 @@
+"""The paper's network: a bidirectional encoder that predicts masked cells from all others.
+
+For `train` (the loss under a given mask) and `sample` (logits of one column given what is known).
+It works on integer tokens; what the codes mean, which cells to mask and in which order to draw
+them is decided by its callers.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tabmt.config import NetworkConfig
+from tabmt.fields import EMBEDDING_SD, MASK, Field, Fields
+from tabmt.networks.blocks import Block
+
+POSITION_SD = 0.01  # paper, appendix "Pseudocode"
+
+
+def draw_mask(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    """Which cells of a batch are masked, (B, C): one probability per row, drawn from U(0, 1).
+
+    The number of masked cells of a row is then uniform over 0 .. C (eq. 1), and all sets of one
+    size are equally likely (eq. 2), as `sample.fill` meets them (eq. 3).
+    """
+    device = generator.device
+    threshold = torch.rand(shape[0], 1, generator=generator, device=device)  # (B, 1)
+    return torch.rand(shape, generator=generator, device=device) > threshold  # (B, C)
+
+
+class MaskedNetwork(nn.Module):
+    """Per-field embeddings, learned positions, transformer blocks, LayerNorm, tied output."""
+
+    def __init__(
+        self, fields: Sequence[Field], config: NetworkConfig, *, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        width = config.width
+        self.fields = Fields(fields, width, generator=generator)
+        self.positions = nn.Parameter(
+            torch.empty(len(fields), width).normal_(std=POSITION_SD, generator=generator)
+        )
+        self.mask_token = nn.Parameter(
+            torch.empty(width).normal_(std=EMBEDDING_SD, generator=generator)
+        )
+        blocks = [
+            Block(
+                width,
+                config.heads,
+                dropout=config.dropout,
+                drop_path=config.drop_path,
+                generator=generator,
+            )
+            for _ in range(config.depth)
+        ]
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = nn.LayerNorm(width)
+
+    def hidden(self, tokens: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """What the network makes of each cell, after the last LayerNorm: (B, C) -> (B, C, D)."""
+        x = self._encode(self.fields.table(), tokens, self.blocks, generator)
+        normed: Tensor = self.norm(x)
+        return normed
+
+    def loss_sum_and_count(
+        self, tokens: Tensor, mask: Tensor, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, int]:
+        """Summed cross entropy in nats over the masked, known cells, and how many there are.
+
+        A MASK in `tokens` is a gap that the network shall not learn: always masked, no loss.
+        """
+        table = self.fields.table()
+        x = self._encode(table, tokens.masked_fill(mask, MASK), self.blocks, generator)
+
+        scored = (mask & (tokens != MASK)).T  # (C, B)
+        # By column first, so that each field's cells are one slice of what is picked.
+        cells = scored.flatten().nonzero().squeeze(1)  # (cells,)
+        columns, rows = cells // len(tokens), cells % len(tokens)
+        picked = F.embedding(rows * tokens.shape[1] + columns, x.flatten(0, 1))  # (cells, D)
+        picked = self.norm(picked)
+        if len(cells) == 0:
+            return picked.sum(), 0  # of nothing: zero, and so are its gradients
+        targets = tokens.T.flatten()[cells]  # (cells,)
+        counts = scored.sum(1).tolist()
+
+        total = picked.new_zeros(())
+        for column, (part, codes) in enumerate(
+            zip(torch.split(picked, counts), torch.split(targets, counts), strict=True)
+        ):
+            if len(part) == 0:
+                continue
+            logits = self.fields.logits(table, part, column)  # (cells of the column, K)
+            total = total + F.cross_entropy(logits, codes, reduction="sum")
+        return total, len(cells)
+
+    def start(self, tokens: Tensor) -> "MaskedState":
+        """Begin to fill a batch, (B, C) with MASK where nothing is known."""
+        return MaskedState(self, tokens)
+
+    def _encode(
+        self,
+        table: Tensor,
+        tokens: Tensor,
+        blocks: nn.ModuleList,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        x = self.fields.embed(table, tokens, self.mask_token) + self.positions  # (B, C, D)
+        for block in blocks:
+            x = block(x, generator)
+        return x
+
+
+class MaskedState:
+    """A batch being filled. Tables computed from the weights live here, never on the network."""
+
+    def __init__(self, net: MaskedNetwork, tokens: Tensor) -> None:
+        self._net = net
+        with torch.inference_mode():
+            self._tokens = tokens.clone()
+            self._table = net.fields.table()
+            self._outputs = net.fields.fold()
+
+    def logits(self, rows: Tensor, column: int) -> Tensor:
+        """Logits of `column` for the given rows: (len(rows), K), given all that was put."""
+        net = self._net
+        with torch.inference_mode():
+            # Rows that know the same cells alike get the same answer, so each is asked once.
+            known, which = torch.unique(self._tokens[rows], dim=0, return_inverse=True)
+            x = net._encode(self._table, known, net.blocks[:-1], None)  # (unique, C, D)
+            last = net.blocks[-1]
+            assert isinstance(last, Block)
+            x = net.norm(last.think(last.attend_at(x, column)))[:, 0]  # (unique, D)
+            return F.linear(x, *self._outputs[column])[which]
+
+    def put(self, rows: Tensor, column: int, codes: Tensor) -> None:
+        """Make cells known."""
+        with torch.inference_mode():
+            self._tokens[rows, column] = codes

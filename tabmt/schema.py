@@ -1,0 +1,397 @@
+"""What each column of a table is, and why: inferred, shown as JSON, edited by people, passed back.
+
+    numeric      whole numbers and floats, quantised and learned in order
+    datetime     dates, times and timestamps, likewise
+    categorical  text, booleans and few-valued codes
+    constant     one value (or nothing but gaps): returned as it is
+    id           regenerated, never learned
+
+Knows Arrow columns, not files, and nothing of codes: codecs.py turns this into tokens.
+"""
+
+import dataclasses
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tabmt import text
+from tabmt.config import Gaps, Quantizer
+from tabmt.errors import UserError
+from tabmt.grid import find_decimals, find_time_step, is_number, is_time, raw_values, time_too_wide, too_wide
+
+Kind = Literal["numeric", "datetime", "categorical", "constant", "id"]
+SourceKind = Literal["pandas", "polars", "arrow", "csv", "parquet", "ipc"]
+
+FEW_VALUES = 10  # whole numbers with so few distinct values are codes ...
+ROWS_PER_VALUE = 5  # ... if each is seen so often on average
+LEAST_ID_ROWS = 20  # in fewer rows, being unique or consecutive may be chance
+KEY_NAME = re.compile(
+    r"(?i:(^|[\W_])(id|key|uuid|guid|index|idx|row_?number|row_?id|unnamed: \d+)$)"
+    r"|[a-z](Id|ID|Key|Number)$"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column. `dtype` is the type the caller gets back, written as Arrow writes it."""
+
+    name: str
+    kind: Kind
+    dtype: str
+    gaps: Literal["none", "learned", "masked"] = "none"
+    decimals: int | None = None  # numeric: digits behind the point, negative for tens; None: any
+    time_step: str | None = None  # datetime: every value is a multiple of this
+    format: str | None = None  # how the values look as text (text.py)
+    gap_text: str | None = None  # how a gap is spelled in that text
+    quantizer: Quantizer | None = None  # None: as configured for the whole table
+    max_bins: int | None = None
+    reason: str = ""
+
+    @property
+    def type(self) -> pa.DataType:
+        return parse_type(self.dtype)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a table came from, so that the same kind of table can be given back."""
+
+    kind: SourceKind
+    pandas: str | None = None  # pandas' own description of its dtypes (JSON)
+
+
+@dataclass(frozen=True)
+class Schema:
+    columns: tuple[Column, ...]
+    source: Source = Source("arrow")
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The Arrow schema of the tables that come back."""
+        metadata = None if self.source.pandas is None else {"pandas": self.source.pandas}
+        fields = [pa.field(column.name, column.type) for column in self.columns]
+        return pa.schema(fields, metadata=metadata)
+
+    def to_json(self) -> dict[str, Any]:
+        columns = []
+        for column in self.columns:
+            entries = dataclasses.asdict(column).items()
+            always = ("name", "kind", "dtype", "gaps", "reason")
+            columns.append({k: v for k, v in entries if k in always or v is not None})
+        return {"columns": columns, "source": dataclasses.asdict(self.source)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Schema":
+        """Read what `to_json` wrote; for a person's edits see `infer(overrides=...)`."""
+        columns = tuple(Column(**entry) for entry in data["columns"])
+        for column in columns:
+            assert column.kind in get_args(Kind)
+            parse_type(column.dtype)
+        return cls(columns, Source(**data["source"]))
+
+
+def parse_type(text_: str) -> pa.DataType:
+    """The Arrow type that prints as `text_`. Covers the flat types that tables hold."""
+    if match := re.fullmatch(
+        r"dictionary<values=(.+), indices=(u?int\d+), ordered=([01])>", text_
+    ):
+        return pa.dictionary(parse_type(match[2]), parse_type(match[1]), match[3] == "1")
+    if match := re.fullmatch(r"timestamp\[(s|ms|us|ns)(?:, tz=(.+))?\]", text_):
+        return pa.timestamp(match[1], tz=match[2])
+    if match := re.fullmatch(r"decimal(128|256)\((\d+), (-?\d+)\)", text_):
+        make = pa.decimal128 if match[1] == "128" else pa.decimal256
+        return make(int(match[2]), int(match[3]))
+    try:
+        return pa.type_for_alias({"date32[day]": "date32", "date64[ms]": "date64"}.get(text_, text_))
+    except ValueError as error:
+        raise UserError(f"{text_!r} is not a column type that TabMT knows.") from error
+
+
+EDITABLE = ("kind", "gaps", "decimals", "quantizer", "max_bins")
+
+
+def infer(
+    table: pa.Table,
+    source: Source = Source("arrow"),
+    *,
+    gaps: Gaps = "learned",
+    overrides: Mapping[str, Any] | None = None,
+) -> Schema:
+    """The schema of a table, with a reason for each column.
+
+    `overrides` is a schema as JSON: its columns may be few, and of each only what differs need
+    be given (kind, gaps, decimals, quantizer, max_bins).
+    """
+    check_table(table)
+    edits = _edits(overrides, table.column_names)
+    columns = [
+        _infer_column(name, column, source.kind == "csv", gaps, edits.get(name, {}))
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return Schema(tuple(columns), source)
+
+
+def check_table(table: pa.Table) -> None:
+    if table.num_columns == 0:
+        raise UserError("The table has no columns.")
+    if table.num_rows == 0:
+        raise UserError("The table has no rows, so there is nothing to learn.")
+    names = table.column_names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        listed = ", ".join(repr(name) for name in twice)
+        raise UserError(f"Column names must differ, but these stand twice: {listed}. Rename them.")
+
+
+def _edits(overrides: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    if overrides is None:
+        return {}
+    entries = overrides.get("columns") if isinstance(overrides, Mapping) else None
+    if not isinstance(entries, list) or not all(
+        isinstance(entry, Mapping) and isinstance(entry.get("name"), str) for entry in entries
+    ):
+        raise UserError(
+            'A schema is JSON of the form {"columns": [{"name": ..., "kind": ...}, ...]}; '
+            "`tabmt schema TABLE` writes one to start from."
+        )
+    known = {item.name for item in dataclasses.fields(Column)}
+    for entry in entries:
+        name = entry["name"]
+        if name not in names:
+            raise UserError(f"The schema has a column {name!r}, {_but_the_table_has(name, names)}")
+        for key in entry:
+            if key not in known:
+                raise UserError(
+                    f"The schema of column {name!r} has an entry {key!r}; "
+                    f"you can set: {', '.join(EDITABLE)}."
+                )
+        _check_choice(entry, "kind", get_args(Kind))
+        _check_choice(entry, "gaps", ("none", *get_args(Gaps)))
+        _check_choice(entry, "quantizer", (None, *get_args(Quantizer)))
+        _check_whole(entry, "decimals", -6, 10)
+        _check_whole(entry, "max_bins", 2, 2**31)
+    return {entry["name"]: dict(entry) for entry in entries}
+
+
+def _but_the_table_has(name: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"but the table has: {', '.join(names)}.{hint}"
+
+
+def _check_choice(entry: Mapping[str, Any], key: str, choices: tuple[Any, ...]) -> None:
+    if key in entry and entry[key] not in choices:
+        allowed = ", ".join(choice for choice in choices if choice is not None)
+        raise UserError(
+            f"The schema sets {key} of column {entry['name']!r} to {entry[key]!r}; "
+            f"it must be one of: {allowed}."
+        )
+
+
+def _check_whole(entry: Mapping[str, Any], key: str, low: int, high: int) -> None:
+    value = entry.get(key)
+    if value is not None and not (type(value) is int and low <= value <= high):
+        raise UserError(
+            f"The schema sets {key} of column {entry['name']!r} to {value!r}; "
+            f"it must be a whole number from {low} to {high}."
+        )
+
+
+def _infer_column(
+    name: str, column: pa.ChunkedArray, untyped: bool, gaps: Gaps, edit: dict[str, Any]
+) -> Column:
+    dtype, fmt, gap_text, read_as = column.type, None, None, ""
+    wanted = edit.get("kind")
+    if text.is_text(dtype) and (found := text.recognise(column)):
+        column = text.read(column.combine_chunks(), found.format, found.dtype, found.gap_text)
+        column = pa.chunked_array([column])
+        fmt, gap_text, read_as = found.format, found.gap_text, found.reason + "; "
+    value_type = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (
+        is_number(value_type)
+        or is_time(value_type)
+        or text.is_text(value_type)
+        or pa.types.is_boolean(value_type)
+        or pa.types.is_null(value_type)
+    ):
+        raise UserError(
+            f"Column {name!r} has type {value_type}, but TabMT learns numbers, text, booleans, "
+            "dates and times. Turn it into text, or leave the column out."
+        )
+    values, found_gaps, nan_note = known_values(column)
+    kind, reason = _kind(name, values, found_gaps, pa.types.is_dictionary(column.type))
+    if wanted is not None and wanted != kind:
+        _check_kind(name, wanted, values, found_gaps)
+        kind, reason = wanted, f"set in the schema (inferred: {kind}, {reason})"
+    decimals = time_step = None
+    if kind == "numeric":
+        if pa.types.is_duration(values.type):
+            time_step = find_time_step(raw_values(values), values.type)
+        else:
+            decimals = find_decimals(raw_values(values), values.type)
+        if edit.get("decimals") is not None and edit["decimals"] != decimals:
+            if not pa.types.is_floating(values.type):
+                raise UserError(
+                    f"The schema sets decimals of column {name!r} to {edit['decimals']}, but its "
+                    f"values are {values.type}; only floats can be rounded."
+                )
+            reason += f"; decimals set in the schema (inferred: {decimals})"
+            decimals = edit["decimals"]
+    elif kind == "datetime":
+        time_step = find_time_step(raw_values(values), values.type)
+    if fmt is not None:
+        if untyped:
+            dtype = column.type  # a CSV file has no types of its own
+        elif kind not in ("numeric", "datetime"):
+            fmt, gap_text, read_as = None, None, ""
+    mode: Any = "none"
+    if found_gaps and len(values):
+        mode = edit.get("gaps", gaps)
+        if mode == "none":
+            raise UserError(
+                f"The schema says column {name!r} has no gaps, but it has {found_gaps}. "
+                "Set gaps to learned or masked."
+            )
+    inferred = Column(
+        name=name,
+        kind=kind,
+        dtype=str(dtype),
+        gaps=mode,
+        decimals=decimals,
+        time_step=time_step,
+        format=fmt,
+        gap_text=gap_text,
+        quantizer=edit.get("quantizer"),
+        max_bins=edit.get("max_bins"),
+        reason=read_as + reason + nan_note,
+    )
+    for key in ("dtype", "time_step", "format", "gap_text"):
+        if key in edit and edit[key] != getattr(inferred, key):
+            raise UserError(
+                f"The schema sets {key} of column {name!r} to {edit[key]!r}, but the table has "
+                f"{getattr(inferred, key)!r}; you can set: {', '.join(EDITABLE)}."
+            )
+    return inferred
+
+
+def known_values(column: pa.ChunkedArray) -> tuple[pa.Array, int, str]:
+    """The values of a column without its gaps, the number of gaps, and a note on NaN."""
+    array = combine(column)
+    gaps, note = array.null_count, ""
+    values = array.drop_null()
+    if pa.types.is_floating(values.type):
+        nan = pc.is_nan(values)
+        found = pc.sum(nan).as_py() or 0
+        if found:
+            values = values.filter(pc.invert(nan))
+            gaps += found
+            note = f"; {found} NaN are read as gaps"
+    return values, gaps, note
+
+
+def combine(column: pa.ChunkedArray) -> pa.Array:
+    """One plain array, dictionaries decoded."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    chunks = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    # combine_chunks leaves a ChunkedArray where one array cannot hold all text
+    return pa.concat_arrays(chunks.chunks) if isinstance(chunks, pa.ChunkedArray) else chunks
+
+
+def _kind(name: str, values: pa.Array, gaps: int, is_dictionary: bool) -> tuple[Kind, str]:
+    if len(values) == 0:
+        return "constant", "nothing but gaps"
+    distinct = pc.count_distinct(values).as_py()
+    if distinct == 1 and gaps == 0:
+        return "constant", "one value in every row"
+    unique = distinct == len(values) and len(values) >= LEAST_ID_ROWS
+    if is_dictionary:
+        return "categorical", f"declared as categories, {distinct} in use"
+    if pa.types.is_boolean(values.type):
+        return "categorical", "booleans"
+    if text.is_text(values.type):
+        if unique:
+            return "id", "text that differs in every row"
+        return "categorical", f"text with {distinct} distinct values"
+    raw = raw_values(values)
+    if is_time(values.type):
+        if time_too_wide(raw, values.type):
+            return "categorical", "times with more digits than float64 can tell apart"
+        if pa.types.is_duration(values.type):
+            return "numeric", "durations"
+        return "datetime", f"values of type {values.type}"
+    whole = _all_whole(raw, values.type)
+    finite = raw[np.isfinite(raw)] if raw.dtype.kind == "f" else raw
+    if len(finite) == 0:
+        return "categorical", "nothing but infinities"
+    if whole and distinct == len(values) and len(finite) == len(values):
+        if KEY_NAME.search(name):
+            return "id", "whole numbers that differ in every row, under the name of a key"
+        if unique and int(raw.max()) - int(raw.min()) == len(raw) - 1:
+            return "id", "consecutive whole numbers, one to a row"
+        if unique and too_wide(raw):
+            return "id", "whole numbers that differ in every row, spread beyond 2^53"
+    if raw.dtype.kind != "f" and (raw.dtype == object or too_wide(raw)):
+        return "categorical", "numbers with more digits than float64 can tell apart"
+    if whole and distinct <= FEW_VALUES and len(values) >= ROWS_PER_VALUE * distinct:
+        return "categorical", f"{distinct} distinct whole numbers: taken for codes"
+    infinite = len(raw) - len(finite)
+    also = f"; {infinite} infinities keep codes of their own" if infinite else ""
+    what = "whole numbers" if whole else "numbers"
+    return "numeric", f"{what} with {distinct} distinct values{also}"
+
+
+def _all_whole(raw: np.ndarray, dtype: pa.DataType) -> bool:
+    if raw.dtype.kind != "f":
+        return not pa.types.is_decimal(dtype) or dtype.scale <= 0
+    finite = raw[np.isfinite(raw)]
+    return bool(np.all(finite == np.floor(finite)))
+
+
+def _check_kind(name: str, kind: str, values: pa.Array, gaps: int) -> None:
+    """Refuse a kind that a person set but the values cannot have."""
+    can: list[str] = ["categorical"]
+    if len(values) == 0:
+        can = ["constant"]
+    elif text.is_text(values.type):
+        can += ["id"]
+    elif is_time(values.type):
+        if not time_too_wide(raw_values(values), values.type):
+            can += ["numeric"] if pa.types.is_duration(values.type) else ["datetime"]
+    elif is_number(values.type):
+        raw = raw_values(values)
+        finite = raw.dtype.kind != "f" or bool(np.isfinite(raw).all())
+        if raw.dtype.kind == "f" or not (raw.dtype == object or too_wide(raw)):
+            can += ["numeric"]
+        if finite and _all_whole(raw, values.type) and raw.dtype != object:
+            can += ["id"]
+    if kind not in can:
+        raise UserError(
+            f"The schema calls column {name!r} {kind}, but its values are {values.type}"
+            f"{' with gaps' if gaps else ''}; it can be: {', '.join(can)}."
+        )
+
+
+def load_overrides(path: str) -> dict[str, Any]:
+    """A schema file as a person edited it."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+    except FileNotFoundError as error:
+        raise UserError(f"There is no schema file {path!r}.") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"The schema file {path!r} is not valid JSON: {error}.") from error
+    if not isinstance(data, dict):
+        raise UserError(f"The schema file {path!r} must hold a JSON object with `columns`.")
+    return data

@@ -1,0 +1,188 @@
+"""Numbers and dates that are written as text: recognise them, read them, write them back.
+
+A text column is read as numbers or dates only if *every* value comes back letter for letter
+(`00123`, a 20-digit number and `1,5` therefore stay text). What is recognised is one short
+`format` per column:
+
+    integer          1500
+    fixed:2          1500.00
+    shortest         1500.0, 1e-05    (as Python writes a float)
+    plain            1500, 1e-05      (the same without a trailing .0)
+    s:%Y-%m-%d       a date pattern, behind the time unit it is exact to
+
+and at most one spelling of a gap (`gap_text`), such as NA.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+GAP_TEXTS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-", ".")
+DATE_PATTERNS = (
+    "%Y-%m-%d",
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%dT%H:%M:%S",
+    "%Y-%m-%dT%H:%M:%SZ",
+    "%Y-%m-%d %H:%M",
+    "%Y/%m/%d",
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%d/%m/%Y %H:%M",
+    "%m/%d/%Y %H:%M",
+)
+FRACTIONS = {3: "ms", 6: "us", 9: "ns"}
+WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"
+POINT = r"^-?(0|[1-9][0-9]*)\.[0-9]+$"
+
+
+@dataclass(frozen=True)
+class Recognised:
+    format: str
+    dtype: pa.DataType
+    gap_text: str | None
+    reason: str
+
+
+def is_text(dtype: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(dtype)
+        or pa.types.is_large_string(dtype)
+        or pa.types.is_string_view(dtype)
+    )
+
+
+def recognise(column: pa.ChunkedArray) -> Recognised | None:
+    """The format in which every value of a text column round-trips, or None: it is plain text."""
+    texts = pc.unique(column).cast(pa.string())
+    has_gaps = texts.null_count > 0
+    texts = texts.drop_null()
+    spelled = [text for text in GAP_TEXTS if pc.index(texts, text).as_py() >= 0]
+    if len(spelled) + has_gaps > 1:
+        return None  # two spellings of a gap could not both be written back
+    gap_text = spelled[0] if spelled else None
+    if gap_text is not None:
+        texts = texts.filter(pc.not_equal(texts, gap_text))
+    if len(texts) == 0:
+        return None
+    found = _number(texts) or _date(texts)
+    if found is None:
+        return None
+    fmt, dtype, what = found
+    but = "" if gap_text is None else f" but {gap_text!r}, which is read as a gap"
+    return Recognised(fmt, dtype, gap_text, f"every text{but} is {what}")
+
+
+def _number(texts: pa.StringArray) -> tuple[str, pa.DataType, str] | None:
+    if _all(pc.match_substring_regex(texts, WHOLE)):
+        try:
+            texts.cast(pa.int64())
+        except pa.ArrowInvalid:
+            return None
+        return "integer", pa.int64(), "a whole number"
+    if _all(pc.match_substring_regex(texts, POINT)):
+        decimals = pc.unique(pc.utf8_length(pc.replace_substring_regex(texts, r"^.*\.", "")))
+        negative_zero = pc.match_substring_regex(texts, r"^-0\.0+$")
+        # float64 holds every decimal number of up to 15 digits
+        short = _all(pc.less_equal(pc.utf8_length(texts), 16))
+        if len(decimals) == 1 and short and not pc.any(negative_zero).as_py():
+            digits = decimals[0].as_py()
+            return f"fixed:{digits}", pa.float64(), f"a number with {digits} decimals"
+    words = texts.to_pylist()
+    for fmt in ("shortest", "plain"):
+        if all(_float_text(word, fmt) for word in words):
+            return fmt, pa.float64(), "a number"
+    return None
+
+
+def _float_text(word: str, fmt: str) -> bool:
+    try:
+        value = float(word)
+    except ValueError:
+        return False
+    return _write_float(value, fmt) == word
+
+
+def _write_float(value: float, fmt: str) -> str:
+    word = repr(value)
+    return word.removesuffix(".0") if fmt == "plain" else word
+
+
+def _date(texts: pa.StringArray) -> tuple[str, pa.DataType, str] | None:
+    if not _all(pc.match_substring_regex(texts, r"^[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}")):
+        return None
+    fractions = pc.unique(pc.utf8_length(pc.replace_substring_regex(texts, r"^[^.]*\.?", "")))
+    unit = FRACTIONS.get(fractions[0].as_py(), "s") if len(fractions) == 1 else "s"
+    matching = [
+        fmt
+        for fmt in (f"{unit}:{pattern}" for pattern in DATE_PATTERNS)
+        if _date_round_trips(texts, fmt)
+    ]
+    if not matching:
+        return None
+    pattern = matching[0].partition(":")[2]
+    if not any(code in pattern for code in ("%H", "%S")):
+        dtype = pa.date32()
+    else:
+        dtype = pa.timestamp(unit, tz="UTC" if pattern.endswith("Z") else None)
+    also = f" ({matching[1].partition(':')[2]} would fit too)" if len(matching) > 1 else ""
+    return matching[0], dtype, f"a date of the form {pattern}{also}"
+
+
+def _date_round_trips(texts: pa.StringArray, fmt: str) -> bool:
+    try:
+        back = write(read(texts, fmt, pa.timestamp("us")), fmt)
+    except (pa.ArrowInvalid, OverflowError):
+        return False
+    return back.null_count == 0 and _all(pc.equal(back, texts))
+
+
+def read(
+    texts: pa.Array, fmt: str, dtype: pa.DataType, gap_text: str | None = None
+) -> pa.Array:
+    """Texts as values of `dtype`; the inverse of `write`."""
+    texts = texts.cast(pa.string())
+    if gap_text is not None:
+        texts = pc.if_else(pc.equal(texts, gap_text), pa.scalar(None, pa.string()), texts)
+    unit, colon, pattern = fmt.partition(":")
+    if not colon or unit == "fixed":
+        return texts.cast(dtype)
+    if unit == "s":
+        stamps = pc.strptime(texts, format=pattern, unit="s")
+    else:
+        stamps = texts.cast(pa.timestamp(unit))
+    if getattr(dtype, "tz", None):
+        stamps = pc.assume_timezone(stamps, "UTC")
+    return stamps.cast(dtype)
+
+
+def write(values: pa.Array, fmt: str, gap_text: str | None = None) -> pa.Array:
+    """Values as text in `fmt`; gaps become `gap_text`, or stay gaps if there is none."""
+    unit, _, pattern = fmt.partition(":")
+    if fmt == "integer":
+        texts = values.cast(pa.int64()).cast(pa.string())
+    elif unit == "fixed":
+        texts = _write_each(values, lambda value: f"{value:.{int(pattern)}f}")
+    elif fmt in ("shortest", "plain"):
+        texts = _write_each(values, lambda value: _write_float(value, fmt))
+    else:
+        if getattr(values.type, "tz", None):
+            values = values.cast(pa.timestamp(values.type.unit))
+        # Arrow writes as many digits behind the second as the unit has.
+        texts = pc.strftime(values.cast(pa.timestamp(unit)), format=pattern)
+    return texts if gap_text is None else pc.fill_null(texts, gap_text)
+
+
+def _write_each(values: pa.Array, render) -> pa.Array:  # type: ignore[no-untyped-def]
+    """Render each distinct float once: a column has far fewer than it has rows."""
+    encoded = values.cast(pa.float64()).dictionary_encode()
+    words: Iterable[str] = map(render, encoded.dictionary.to_pylist())
+    words = pa.array(list(words), pa.string())
+    return words.take(pa.array(encoded.indices))
+
+
+def _all(flags: pa.Array) -> bool:
+    return bool(np.all(flags.to_numpy(zero_copy_only=False)))

@@ -1,0 +1,380 @@
+"""The training loop: batches, masks, AdamW, a look at held-out rows, early stop, resume.
+
+For the synthesizer. It sees integer tokens and a network; where the tokens come from, and where a
+`TrainState` is stored, is its caller's business. All randomness of step s is derived from
+(seed, s), so a resumed run needs no generator's state and ends with the same weights, bit for bit,
+as an uninterrupted one (same machine, same number of threads, a limit in steps).
+"""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tabmt.config import TrainConfig
+from tabmt.errors import TrainingError, UserError
+from tabmt.networks.masked import MaskedNetwork, draw_mask
+from tabmt.seeds import derive
+
+log = logging.getLogger(__name__)
+
+Tokens = np.ndarray[Any, np.dtype[np.integer[Any]]] | Tensor
+Stopped = Literal["steps", "minutes", "early"]
+
+HELD_OUT_ROWS = 4096  # per look; more would cost time and hardly steady the figure
+EVALUATION_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands after a step. Losses are mean nats per masked cell."""
+
+    step: int
+    steps: int | None  # None when time is the limit
+    loss: float  # of this step
+    valid: float | None  # of the last look
+    rows_per_second: float
+    seconds: float
+    seconds_left: float
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What training came to. Losses are mean nats per masked cell."""
+
+    steps: int
+    seconds: float
+    best_step: int
+    train_loss: float | None  # since the last look; None when no step was taken
+    valid_loss: float | None  # of the weights that were kept; None without held-out rows
+    stopped: Stopped
+
+
+@dataclass
+class TrainState:
+    """All that a resumed run needs. The tensors are copies, safe to keep while training goes on.
+
+    Names of tensors: `net/...` weights, `best/...` best weights so far, `first/...` and
+    `second/...` AdamW's moments, `count/...` its number of updates.
+    """
+
+    step: int
+    seconds: float
+    best_valid: float | None
+    best_step: int
+    looks_without_improvement: int
+    looked_step: int  # of the last look
+    loss_sum: float  # since the last look
+    loss_count: int
+    tensors: dict[str, Tensor]
+
+    def to_parts(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors for safetensors and the rest for JSON."""
+        info = {name: value for name, value in vars(self).items() if name != "tensors"}
+        return self.tensors, info
+
+    @classmethod
+    def from_parts(cls, tensors: dict[str, Tensor], info: dict[str, Any]) -> "TrainState":
+        return cls(**info, tensors=tensors)
+
+
+class Batches:
+    """The rows of each step: an endless row of epochs, each a permutation of the table.
+
+    A batch may end one epoch and begin the next; a table smaller than a batch comes several
+    times in it, under different masks.
+    """
+
+    def __init__(self, tokens: Tokens, size: int, *, seed: int) -> None:
+        self.tokens, self.size, self.seed = tokens, size, seed
+        self._epoch, self._permutation = -1, torch.empty(0, dtype=torch.int64)
+
+    def at(self, step: int) -> Tensor:
+        """The batch of a step, int64 (B, C)."""
+        pieces, begin, end = [], step * self.size, (step + 1) * self.size
+        while begin < end:
+            epoch, offset = divmod(begin, len(self.tokens))
+            if epoch != self._epoch:
+                generator = torch.Generator().manual_seed(derive(self.seed, "epoch", epoch))
+                self._permutation = torch.randperm(len(self.tokens), generator=generator)
+                self._epoch = epoch
+            pieces.append(self._permutation[offset : offset + end - begin])
+            begin += len(pieces[-1])
+        return take(self.tokens, torch.cat(pieces))
+
+
+def take(tokens: Tokens, rows: Tensor) -> Tensor:
+    """Some rows of a table of any integer type, possibly on disk, as int64 (B, C)."""
+    if isinstance(tokens, Tensor):
+        return tokens[rows.to(tokens.device)].to(torch.int64)
+    return torch.from_numpy(np.asarray(tokens[rows.numpy()], dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Held-out rows under masks that never change, so that looks compare."""
+
+    tokens: Tensor  # (B, C)
+    mask: Tensor  # (B, C)
+
+    @classmethod
+    def choose(cls, valid_tokens: Tokens, *, seed: int, device: torch.device) -> "HeldOut | None":
+        """None when there are no rows. Few rows are looked at under several masks each."""
+        if len(valid_tokens) == 0:
+            return None
+        generator = torch.Generator().manual_seed(derive(seed, "held out"))
+        rows = torch.randperm(len(valid_tokens), generator=generator)
+        rows = rows.repeat(math.ceil(HELD_OUT_ROWS / len(rows)))[:HELD_OUT_ROWS]
+        tokens = take(valid_tokens, rows).to(device)
+        mask = draw_mask((tokens.shape[0], tokens.shape[1]), generator).to(device)
+        return cls(tokens, mask)
+
+    def loss(self, net: MaskedNetwork) -> float:
+        """Mean nats per masked, known cell."""
+        total, count = 0.0, 0
+        with torch.inference_mode():
+            for tokens, mask in zip(
+                torch.split(self.tokens, EVALUATION_BATCH),
+                torch.split(self.mask, EVALUATION_BATCH),
+                strict=True,
+            ):
+                part, cells = net.loss_sum_and_count(tokens, mask)
+                total, count = total + part.item(), count + cells
+        return total / max(count, 1)
+
+
+def learning_rate_at(step: int, progress: float, config: TrainConfig) -> float:
+    """Linear warm-up over the first steps times a cosine that reaches zero at progress 1."""
+    warm = min(1.0, (step + 1) / (config.warmup + 1))
+    return config.learning_rate * warm * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+
+
+def make_optimizer(net: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
+    """AdamW that decays the matrices of linear layers and nothing else.
+
+    Biases, LayerNorms and temperatures are not decayed by custom; embeddings and positions are
+    not, because a rare code gets few gradients, and decay would erase it between them.
+    """
+    decayed = {m.weight for m in net.modules() if isinstance(m, nn.Linear)}
+    kept = [p for p in net.parameters() if p not in decayed]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in net.parameters() if p in decayed]},
+        {"params": kept, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+
+
+def train(
+    net: MaskedNetwork,
+    tokens: Tokens,
+    valid_tokens: Tokens,
+    config: TrainConfig,
+    *,
+    seed: int,
+    on_step: Callable[[Progress], None] | None = None,
+    resume: TrainState | None = None,
+    save: Callable[[TrainState], None] | None = None,
+) -> Summary:
+    """Train in place, on the device the network is on, and leave the best weights in it.
+
+    Ends at `config.steps`, or, when `config.minutes` is given, when that much training time is
+    used up (over all resumed runs), or after `config.patience` looks at the held-out rows without
+    improvement. Without held-out rows the last weights are kept. `save` is called every
+    `config.checkpoint_every` seconds and on KeyboardInterrupt, which is then raised again.
+    """
+    assert len(tokens) > 0
+    device = next(net.parameters()).device
+    optimizer = make_optimizer(net, config)
+    batches = Batches(tokens, config.batch_size, seed=seed)
+    held_out = HeldOut.choose(valid_tokens, seed=seed, device=device)
+
+    step, seconds_before, looks, looked_step, best_step = 0, 0.0, 0, 0, 0
+    valid: float | None = None
+    best_valid: float | None = None
+    best: dict[str, Tensor] = {}
+    loss_sum, loss_count = 0.0, 0
+    if resume is not None:
+        step, seconds_before = resume.step, resume.seconds
+        looks, looked_step = resume.looks_without_improvement, resume.looked_step
+        best_valid, best_step = resume.best_valid, resume.best_step
+        loss_sum, loss_count = resume.loss_sum, resume.loss_count
+        best = _restore(resume.tensors, net, optimizer)
+    started, steps_before = time.monotonic(), step
+    saved_at = started
+    updating = False
+
+    def elapsed() -> float:
+        return seconds_before + time.monotonic() - started
+
+    def progress() -> float:
+        if config.minutes is not None:
+            return elapsed() / (60 * config.minutes) if config.minutes > 0 else 1.0
+        return step / config.steps if config.steps > 0 else 1.0
+
+    def state() -> TrainState:
+        return TrainState(
+            step=step,
+            seconds=elapsed(),
+            best_valid=best_valid,
+            best_step=best_step,
+            looks_without_improvement=looks,
+            looked_step=looked_step,
+            loss_sum=loss_sum,
+            loss_count=loss_count,
+            tensors=_copy(net, optimizer, best),
+        )
+
+    try:
+        while True:
+            done = progress()
+            # Before the step, not after it: a run interrupted within a look takes it on resume.
+            if (
+                held_out is not None
+                and step > looked_step
+                and (step % config.eval_every == 0 or done >= 1.0)
+            ):
+                valid = held_out.loss(net)
+                better = best_valid is None or valid < best_valid
+                updating = True
+                if better:
+                    best = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+                    best_valid, best_step = valid, step
+                looked_step, looks = step, 0 if better else looks + 1
+                updating = False
+                log.info("step %d  held out %.4f%s", step, valid, "  best" if better else "")
+            if done >= 1.0 or looks >= config.patience:
+                break
+
+            rate = learning_rate_at(step, done, config)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+
+            if step % config.eval_every == 0:
+                loss_sum, loss_count = 0.0, 0
+            batch = batches.at(step)  # (B, C)
+            # Drawn on the CPU wherever we train, so that a seed means the same masks everywhere.
+            generator = torch.Generator().manual_seed(derive(seed, "mask", step))
+            mask = draw_mask((batch.shape[0], batch.shape[1]), generator)  # (B, C)
+            noise = torch.Generator(device).manual_seed(derive(seed, "noise", step))
+            total, count = net.loss_sum_and_count(batch.to(device), mask.to(device), noise)
+            loss = total / max(count, 1)
+            value = loss.item()
+            if not math.isfinite(value):
+                raise TrainingError(
+                    f"The loss became {value} at step {step + 1} with a learning rate of "
+                    f"{rate:.2g}; train again with a lower learning_rate "
+                    f"(it is {config.learning_rate:g})."
+                )
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(net.parameters(), config.clip)
+            updating = True
+            optimizer.step()
+            step, loss_sum, loss_count = step + 1, loss_sum + value * count, loss_count + count
+            updating = False
+
+            now = time.monotonic()
+            if on_step is not None:
+                here, done = now - started, progress()
+                on_step(
+                    Progress(
+                        step=step,
+                        steps=config.steps if config.minutes is None else None,
+                        loss=value,
+                        valid=valid,
+                        rows_per_second=(step - steps_before) * config.batch_size / max(here, 1e-9),
+                        seconds=elapsed(),
+                        seconds_left=elapsed() * max(1 / max(done, 1e-9) - 1, 0.0),
+                    )
+                )
+            if save is not None and now - saved_at >= config.checkpoint_every:
+                save(state())
+                saved_at = time.monotonic()
+    except KeyboardInterrupt:
+        if updating:  # half the weights may have moved; the last checkpoint is the sound one
+            log.warning("interrupted within an update; the last checkpoint was kept")
+        elif save is not None:
+            save(state())
+        raise
+
+    if best:
+        net.load_state_dict(best)
+    stopped: Stopped = "minutes" if config.minutes is not None else "steps"
+    if looks >= config.patience:
+        stopped = "early"
+    return Summary(
+        steps=step,
+        seconds=elapsed(),
+        best_step=best_step if best else step,
+        train_loss=loss_sum / loss_count if loss_count else None,
+        valid_loss=best_valid,
+        stopped=stopped,
+    )
+
+
+def _copy(
+    net: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tensor]
+) -> dict[str, Tensor]:
+    tensors = {f"net/{name}": tensor for name, tensor in net.state_dict().items()}
+    tensors |= {f"best/{name}": tensor for name, tensor in best.items()}
+    for name, parameter in net.named_parameters():
+        if moments := optimizer.state.get(parameter):
+            tensors[f"first/{name}"] = moments["exp_avg"]
+            tensors[f"second/{name}"] = moments["exp_avg_sq"]
+            tensors[f"count/{name}"] = moments["step"]
+    return {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}
+
+
+def _restore(
+    tensors: dict[str, Tensor], net: nn.Module, optimizer: torch.optim.Optimizer
+) -> dict[str, Tensor]:
+    """Put weights and moments back; returns the best weights so far."""
+    parts: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        kind, name = key.split("/", 1)
+        parts.setdefault(kind, {})[name] = tensor
+    net.load_state_dict(parts["net"])
+    for name, parameter in net.named_parameters():
+        if name in parts.get("count", {}):
+            optimizer.state[parameter] = {
+                "step": parts["count"][name].to(parameter.device, copy=True),
+                "exp_avg": parts["first"][name].to(parameter.device, copy=True),
+                "exp_avg_sq": parts["second"][name].to(parameter.device, copy=True),
+            }
+    device = next(net.parameters()).device
+    return {name: tensor.to(device, copy=True) for name, tensor in parts.get("best", {}).items()}
+
+
+def pick_device(name: str) -> tuple[torch.device, str]:
+    """The device to compute on, and why. Only "auto" may choose."""
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise UserError(
+            "device is 'cuda', but PyTorch sees no CUDA device here; use device 'cpu' or 'auto'."
+        )
+    if name == "auto":
+        if available:
+            return torch.device("cuda"), f"CUDA is available ({torch.cuda.get_device_name()})"
+        return torch.device("cpu"), "no CUDA device is available"
+    return torch.device(name), "as asked"
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """Use this many CPU threads inside; None leaves the number as it is."""
+    before = torch.get_num_threads()
+    try:
+        if count is not None:
+            torch.set_num_threads(count)
+        yield
+    finally:
+        torch.set_num_threads(before)
