@@ -6,7 +6,7 @@ escapes is a bug of ours and keeps its traceback.
 
 
 class UserError(Exception):
-    """A mistake in the user's input. The text names what, which value, what is allowed, what to do."""
+    """A mistake in the user's input: what, which value, what is allowed, what to do."""
 
     exit_code = 2
 

@@ -46,7 +46,7 @@ def is_number(dtype: pa.DataType) -> bool:
 
 
 def raw_values(values: pa.Array) -> np.ndarray:
-    """Values without gaps as stored: whole numbers for integers, decimals and times, else floats."""
+    """Values without gaps, as stored: whole numbers for all types but floats."""
     assert values.null_count == 0
     dtype = values.type
     if pa.types.is_decimal(dtype):
@@ -111,7 +111,7 @@ def find_decimals(raw: np.ndarray, dtype: pa.DataType) -> int | None:
 
 @dataclass(frozen=True)
 class Grid:
-    """value = offset + step x units for stored whole numbers; value = units / 10^decimals for floats."""
+    """Stored whole numbers are offset + step x units; floats are units / 10^decimals."""
 
     dtype: pa.DataType
     decimals: int | None
@@ -163,10 +163,10 @@ class Grid:
             whole = (decimal.Decimal(int(unit) + self.offset) for unit in units)
             return pa.array([value.scaleb(-self.dtype.scale, shift) for value in whole], self.dtype)
         whole_type = pa.uint64() if pa.types.is_uint64(self.dtype) else pa.int64()
+        raw: np.ndarray = units.astype(np.int64) * self.step
         if self.offset:
-            raw = units.astype(np.uint64) * np.uint64(self.step) + np.uint64(self.offset % 2**64)
-        else:
-            raw = units.astype(np.int64) * self.step
+            # Modulo 2^64 no sum overflows.
+            raw = raw.astype(np.uint64) + np.uint64(self.offset % 2**64)
         array = pa.array(raw.view(whole_type.to_pandas_dtype()))
         if pa.types.is_date32(self.dtype) or pa.types.is_time32(self.dtype):
             array = array.cast(pa.int32())

@@ -24,7 +24,15 @@ import pyarrow.compute as pc
 from tabmt import text
 from tabmt.config import Gaps, Quantizer
 from tabmt.errors import UserError
-from tabmt.grid import find_decimals, find_time_step, is_number, is_time, raw_values, time_too_wide, too_wide
+from tabmt.grid import (
+    find_decimals,
+    find_time_step,
+    is_number,
+    is_time,
+    raw_values,
+    time_too_wide,
+    too_wide,
+)
 
 Kind = Literal["numeric", "datetime", "categorical", "constant", "id"]
 SourceKind = Literal["pandas", "polars", "arrow", "csv", "parquet", "ipc"]
@@ -103,9 +111,7 @@ class Schema:
 
 def parse_type(text_: str) -> pa.DataType:
     """The Arrow type that prints as `text_`. Covers the flat types that tables hold."""
-    if match := re.fullmatch(
-        r"dictionary<values=(.+), indices=(u?int\d+), ordered=([01])>", text_
-    ):
+    if match := re.fullmatch(r"dictionary<values=(.+), indices=(u?int\d+), ordered=([01])>", text_):
         return pa.dictionary(parse_type(match[2]), parse_type(match[1]), match[3] == "1")
     if match := re.fullmatch(r"timestamp\[(s|ms|us|ns)(?:, tz=(.+))?\]", text_):
         return pa.timestamp(match[1], tz=match[2])
@@ -113,7 +119,9 @@ def parse_type(text_: str) -> pa.DataType:
         make = pa.decimal128 if match[1] == "128" else pa.decimal256
         return make(int(match[2]), int(match[3]))
     try:
-        return pa.type_for_alias({"date32[day]": "date32", "date64[ms]": "date64"}.get(text_, text_))
+        return pa.type_for_alias(
+            {"date32[day]": "date32", "date64[ms]": "date64"}.get(text_, text_)
+        )
     except ValueError as error:
         raise UserError(f"{text_!r} is not a column type that TabMT knows.") from error
 

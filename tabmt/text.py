@@ -13,7 +13,7 @@ A text column is read as numbers or dates only if *every* value comes back lette
 and at most one spelling of a gap (`gap_text`), such as NA.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,9 +140,7 @@ def _date_round_trips(texts: pa.StringArray, fmt: str) -> bool:
     return back.null_count == 0 and _all(pc.equal(back, texts))
 
 
-def read(
-    texts: pa.Array, fmt: str, dtype: pa.DataType, gap_text: str | None = None
-) -> pa.Array:
+def read(texts: pa.Array, fmt: str, dtype: pa.DataType, gap_text: str | None = None) -> pa.Array:
     """Texts as values of `dtype`; the inverse of `write`."""
     texts = texts.cast(pa.string())
     if gap_text is not None:
@@ -176,12 +174,11 @@ def write(values: pa.Array, fmt: str, gap_text: str | None = None) -> pa.Array:
     return texts if gap_text is None else pc.fill_null(texts, gap_text)
 
 
-def _write_each(values: pa.Array, render) -> pa.Array:  # type: ignore[no-untyped-def]
+def _write_each(values: pa.Array, render: Callable[[float], str]) -> pa.Array:
     """Render each distinct float once: a column has far fewer than it has rows."""
     encoded = values.cast(pa.float64()).dictionary_encode()
-    words: Iterable[str] = map(render, encoded.dictionary.to_pylist())
-    words = pa.array(list(words), pa.string())
-    return words.take(pa.array(encoded.indices))
+    words = [render(value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(words, pa.string()).take(encoded.indices)
 
 
 def _all(flags: pa.Array) -> bool:

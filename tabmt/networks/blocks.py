@@ -18,12 +18,18 @@ def dropout(x: Tensor, rate: float, generator: torch.Generator | None) -> Tensor
     return x * keep / (1 - rate)
 
 
-def drop_path(x: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
-    """Zero a residual branch, (B, C, D), for whole rows with probability `rate`."""
-    if rate == 0.0 or generator is None:
+def drop_path(
+    x: Tensor, rate: float, generator: torch.Generator | None, rows: Tensor | None = None
+) -> Tensor:
+    """Zero a residual branch for whole rows with probability `rate`.
+
+    `x` is (B, C, D); or, with `rows` telling the row of each, some cells of it, (cells, D).
+    """
+    if rate == 0.0 or generator is None or len(x) == 0:
         return x
-    keep = x.new_empty(len(x), 1, 1).bernoulli_(1 - rate, generator=generator)  # (B, 1, 1)
-    return x * keep / (1 - rate)
+    count = len(x) if rows is None else int(rows.max()) + 1
+    keep = x.new_empty(count, 1).bernoulli_(1 - rate, generator=generator)  # (B, 1)
+    return x * (keep[:, None] if rows is None else keep[rows]) / (1 - rate)
 
 
 class Block(nn.Module):
@@ -73,13 +79,15 @@ class Block(nn.Module):
         mixed: Tensor = self.attention_out(self._mix(query, key, value, None))  # (B, 1, D)
         return x[:, here] + mixed
 
-    def think(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """The MLP half of the block: (B, C, D) -> (B, C, D)."""
-        inner = F.gelu(self.mlp_in(self.mlp_norm(x)))  # (B, C, 4 D)
-        return x + self._branch(
-            self.mlp_out(dropout(inner, self.dropout, generator)),
-            generator,
-        )
+    def think(
+        self, x: Tensor, generator: torch.Generator | None = None, rows: Tensor | None = None
+    ) -> Tensor:
+        """The MLP half of the block: (B, C, D) -> (B, C, D).
+
+        It looks at each cell alone, so it also takes cells: (cells, D) and the row of each.
+        """
+        inner = dropout(F.gelu(self.mlp_in(self.mlp_norm(x))), self.dropout, generator)
+        return x + self._branch(self.mlp_out(inner), generator, rows)  # (..., 4 D) -> (..., D)
 
     def _mix(
         self, query: Tensor, key: Tensor, value: Tensor, generator: torch.Generator | None
@@ -91,8 +99,10 @@ class Block(nn.Module):
         mixed = dropout(weights, self.dropout, generator) @ value  # (B, H, C, d)
         return mixed.transpose(1, 2).flatten(2)  # (B, C, D)
 
-    def _branch(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        return drop_path(dropout(x, self.dropout, generator), self.drop_path, generator)
+    def _branch(
+        self, x: Tensor, generator: torch.Generator | None, rows: Tensor | None = None
+    ) -> Tensor:
+        return drop_path(dropout(x, self.dropout, generator), self.drop_path, generator, rows)
 
 
 def linear(inputs: int, outputs: int, *, generator: torch.Generator) -> nn.Linear:

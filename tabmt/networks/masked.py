@@ -71,14 +71,17 @@ class MaskedNetwork(nn.Module):
         A MASK in `tokens` is a gap that the network shall not learn: always masked, no loss.
         """
         table = self.fields.table()
-        x = self._encode(table, tokens.masked_fill(mask, MASK), self.blocks, generator)
+        x = self._encode(table, tokens.masked_fill(mask, MASK), self.blocks[:-1], generator)
+        last = self._last_block()
+        x = last.attend(x, generator)  # (B, C, D)
 
         scored = (mask & (tokens != MASK)).T  # (C, B)
         # By column first, so that each field's cells are one slice of what is picked.
         cells = scored.flatten().nonzero().squeeze(1)  # (cells,)
         columns, rows = cells // len(tokens), cells % len(tokens)
         picked = F.embedding(rows * tokens.shape[1] + columns, x.flatten(0, 1))  # (cells, D)
-        picked = self.norm(picked)
+        # From here on only cells that carry loss: no other reads what the last MLP makes of them.
+        picked = self.norm(last.think(picked, generator, rows))
         if len(cells) == 0:
             return picked.sum(), 0  # of nothing: zero, and so are its gradients
         targets = tokens.T.flatten()[cells]  # (cells,)
@@ -93,6 +96,11 @@ class MaskedNetwork(nn.Module):
             logits = self.fields.logits(table, part, column)  # (cells of the column, K)
             total = total + F.cross_entropy(logits, codes, reduction="sum")
         return total, len(cells)
+
+    def _last_block(self) -> Block:
+        block = self.blocks[-1]
+        assert isinstance(block, Block)
+        return block
 
     def start(self, tokens: Tensor) -> "MaskedState":
         """Begin to fill a batch, (B, C) with MASK where nothing is known."""
@@ -128,8 +136,7 @@ class MaskedState:
             # Rows that know the same cells alike get the same answer, so each is asked once.
             known, which = torch.unique(self._tokens[rows], dim=0, return_inverse=True)
             x = net._encode(self._table, known, net.blocks[:-1], None)  # (unique, C, D)
-            last = net.blocks[-1]
-            assert isinstance(last, Block)
+            last = net._last_block()
             x = net.norm(last.think(last.attend_at(x, column)))[:, 0]  # (unique, D)
             return F.linear(x, *self._outputs[column])[which]
 

@@ -1,0 +1,99 @@
+"""Identifiers are regenerated, never learned: new ones of the same look, each only once.
+
+A look is how many different identifiers there are and how a number below that is written. Row i
+of a sample gets identifier number (a * i + b) mod count, with a and b from the seed: a shuffle of
+all of them that needs no memory, so that rows can be made in parts.
+"""
+
+import math
+import re
+import string
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from tabmt.errors import UserError
+from tabmt.grid import raw_values
+from tabmt.seeds import derive
+from tabmt.text import is_text
+
+ALPHABETS = (
+    string.digits,
+    string.digits + "abcdef",
+    string.digits + "ABCDEF",
+    string.ascii_lowercase,
+    string.ascii_uppercase,
+    string.ascii_letters,
+    string.ascii_letters + string.digits,
+)
+ROOM = 10  # a pattern is used only if it allows this many times the identifiers that were seen
+
+
+@dataclass(frozen=True)
+class Identifiers:
+    """`pattern` alternates literal text and alphabets; without one, whole numbers from `start`."""
+
+    start: int = 0
+    count: int | None = None  # None: consecutive
+    pattern: tuple[str, ...] = ()  # one entry per character: its alphabet, or the character itself
+    prefix: str = ""  # text without a common look becomes prefix1, prefix2, ...
+
+    @classmethod
+    def find(cls, name: str, values: pa.Array) -> "Identifiers":
+        if is_text(values.type):
+            return cls._find_text(name, values)
+        raw = raw_values(values)
+        low, high = int(raw.min()), int(raw.max())
+        if high - low == len(raw) - 1:
+            return cls(start=low)
+        return cls(start=low, count=high - low + 1)
+
+    @classmethod
+    def _find_text(cls, name: str, values: pa.Array) -> "Identifiers":
+        words = values.to_pylist()
+        if len({len(word) for word in words}) == 1:
+            pattern = tuple(_alphabet(set(letters)) for letters in zip(*words, strict=True))
+            count = math.prod(len(letters) for letters in pattern)
+            if all(pattern) and count >= ROOM * len(words):
+                return cls(count=count, pattern=pattern)
+        stem = re.sub(r"\W+", "_", name).strip("_") or "id"
+        return cls(start=1, prefix=f"{stem}_")
+
+    def make(self, first: int, rows: int, *, dtype: pa.DataType, seed: int, name: str) -> pa.Array:
+        numbers = [self._number(first + i, seed) for i in range(rows)]
+        if self.pattern:
+            return pa.array([self._write(number) for number in numbers], dtype)
+        if self.prefix:
+            return pa.array([f"{self.prefix}{number}" for number in numbers], dtype)
+        try:
+            if pa.types.is_floating(dtype):
+                return pa.array(np.array(numbers, np.float64)).cast(dtype)
+            return pa.array(numbers, dtype)
+        except (pa.ArrowInvalid, OverflowError) as error:
+            raise UserError(
+                f"Column {name!r} is an id of type {dtype}, which cannot number {first + rows} "
+                "rows. Sample fewer, or read the column as a wider type."
+            ) from error
+
+    def _number(self, row: int, seed: int) -> int:
+        if self.count is None or row >= self.count:
+            return self.start + row
+        factor = derive(seed, "id", "factor") % self.count or 1
+        while math.gcd(factor, self.count) != 1:
+            factor += 1
+        return self.start + (factor * row + derive(seed, "id", "shift")) % self.count
+
+    def _write(self, number: int) -> str:
+        letters = []
+        for alphabet in reversed(self.pattern):
+            number, place = divmod(number, len(alphabet))
+            letters.append(alphabet[place])
+        return "".join(reversed(letters))
+
+
+def _alphabet(letters: set[str]) -> str:
+    """The letter itself if it never changes, else the smallest alphabet; empty if there is none."""
+    if len(letters) == 1:
+        return letters.pop()
+    return next((alphabet for alphabet in ALPHABETS if letters <= set(alphabet)), "")

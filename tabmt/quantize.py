@@ -1,0 +1,252 @@
+"""Cut a column of numbers into few codes, and draw numbers back from inside a code.
+
+A value that is frequent by itself (0, 99999, 40 hours) is an *atom* with its own code; the rest
+fall into bins. A bin remembers the shape of its values by a few knots of their distribution,
+each half-way between two neighbouring values, so that no knot is a value of the table unless
+that value was there twice. Works on the units of grid.py; knows no types and no gaps.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from sklearn.cluster import KMeans
+
+from tabmt.config import Decode, Quantizer
+
+KNOTS = 8  # equal shares of a bin's values between its knots
+KMEANS_POINTS = 10_000  # K-Means sees at most this many weighted points
+LEAST_BINS = 10  # kept for values that are not atoms
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """The codes of one column of numbers, in the order of their centres.
+
+    Code k is the value `centres[k]` where `atom[k]`, and otherwise the next of the bins
+    [edges[b], edges[b + 1]), the last of which holds its upper edge too.
+    """
+
+    centres: np.ndarray  # (K,) float64
+    atom: np.ndarray  # (K,) bool
+    edges: np.ndarray  # (bins + 1,) float64, empty without bins
+    knot_bin: np.ndarray  # (knots,) int64: the bin of each knot, ascending
+    knot_share: np.ndarray  # (knots,) float64: share of the bin's mass below the knot, 0 to 1
+    knot_value: np.ndarray  # (knots,) float64, ascending within a bin
+    continuous: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.centres)
+
+    @property
+    def ratios(self) -> np.ndarray:
+        """The paper's r (eq. 4), in [0, 1]; infinities sit at the ends."""
+        finite = self.centres[np.isfinite(self.centres)]
+        low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
+        spread = high - low
+        # Half-sizes keep the difference of two huge floats finite.
+        if not np.isfinite(spread):
+            ratios = (np.clip(self.centres, low, high) / 2 - low / 2) / (high / 2 - low / 2)
+        elif spread > 0:
+            ratios = (np.clip(self.centres, low, high) - low) / spread
+        else:
+            ratios = np.where(self.centres > high, 1.0, 0.0)
+        return np.asarray(np.clip(ratios, 0.0, 1.0))
+
+    def encode(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Codes of numbers, and which of them the codes cannot express (nearest code given)."""
+        atom_codes, bin_codes = np.flatnonzero(self.atom), np.flatnonzero(~self.atom)
+        atoms = self.centres[atom_codes]
+        if len(atoms) == 0:
+            is_atom = np.zeros(len(units), bool)
+            codes = np.zeros(len(units), np.int64)
+        else:
+            right = np.searchsorted(atoms, units).clip(0, len(atoms) - 1)
+            left = np.maximum(right - 1, 0)
+            with np.errstate(invalid="ignore"):  # infinity minus infinity, settled by `is_atom`
+                nearer = np.abs(atoms[left] - units) < np.abs(atoms[right] - units)
+            nearest = np.where(nearer, left, right)
+            is_atom = atoms[right] == units
+            codes = atom_codes[np.where(is_atom, right, nearest)]
+        if len(bin_codes) == 0:
+            return codes, ~is_atom
+        bins = np.searchsorted(self.edges[1:-1], units, side="right")
+        codes = np.where(is_atom, codes, bin_codes[bins])
+        outside = ~is_atom & ((units < self.edges[0]) | (units > self.edges[-1]))
+        return codes, outside
+
+    def decode(self, codes: np.ndarray, rng: np.random.Generator, how: Decode) -> np.ndarray:
+        """Numbers for codes: drawn inside the bin, or its centre as in the paper."""
+        units: np.ndarray = self.centres[codes].copy()
+        drawn = np.flatnonzero(~self.atom[codes])
+        if len(drawn) == 0:
+            return units
+        bin_of_code = np.cumsum(~self.atom) - 1
+        bins = bin_of_code[codes[drawn]]
+        if how == "centre":
+            values = units[drawn] if self.continuous else np.round(units[drawn])
+            units[drawn] = self._keep_in_bin(values, bins)
+            return units
+        # PAPER-DIFF: the paper returns cluster centres (section 3). We draw inside the bin,
+        # because a table of centres is told apart at once.
+        draws = bins + rng.random(len(bins))
+        position = self.knot_bin + self.knot_share
+        right = np.searchsorted(position, draws, side="right")
+        right = np.minimum(right, len(position) - 1)
+        left = right - 1
+        width = position[right] - position[left]
+        share = np.where(width > 0, (draws - position[left]) / np.where(width > 0, width, 1), 0)
+        low, high = self.knot_value[left], self.knot_value[right]
+        values = low * (1 - share) + high * share
+        if not self.continuous:
+            values = np.floor(values + 0.5)
+        units[drawn] = self._keep_in_bin(values, bins)
+        return units
+
+    def _keep_in_bin(self, values: np.ndarray, bins: np.ndarray) -> np.ndarray:
+        """Never past an edge, and never on an atom, so that encoding gives the code back."""
+        low, high = self.edges[bins], self.edges[bins + 1]
+        last = bins == len(self.edges) - 2
+        if self.continuous:
+            high = np.where(last, high, np.nextafter(high, -np.inf))
+        else:
+            low, high = np.ceil(low), np.where(last, high, np.ceil(high) - 1)
+        values = np.clip(values, low, high)
+        atoms = self.centres[self.atom]
+        step = 1
+        while (hit := np.isin(values, atoms)).any():
+            # Draws avoid atoms by construction; rounding, or a centre, may still meet one.
+            for sign in (1, -1):
+                moved = values + sign * step * (np.spacing(values) if self.continuous else 1)
+                take = hit & (moved >= low) & (moved <= high) & ~np.isin(moved, atoms)
+                values = np.where(take, moved, values)
+                hit &= ~take
+            step += 1
+        return np.asarray(values)
+
+
+def quantize(
+    units: np.ndarray, *, quantizer: Quantizer, max_bins: int, continuous: bool, seed: int
+) -> Quantized:
+    """Find the codes of a column of numbers (no gaps; infinities become atoms)."""
+    values, counts = np.unique(units, return_counts=True)
+    finite = np.isfinite(values)
+    atom = ~finite
+    if quantizer == "none" or finite.sum() <= max_bins:
+        atom[:] = True
+    else:
+        frequent = np.flatnonzero(finite & (counts * max_bins >= len(units)))
+        most = max(0, max_bins - LEAST_BINS)
+        atom[frequent[np.argsort(-counts[frequent], kind="stable")[:most]]] = True
+        rest = np.flatnonzero(~atom)
+        bins = max(1, max_bins - int(atom[finite].sum()))
+        if len(rest) <= bins:
+            atom[rest] = True
+    rest = np.flatnonzero(~atom)
+    groups = []
+    if len(rest):
+        label = _cut(values[rest], counts[rest], quantizer, bins, seed)
+        starts = np.flatnonzero(np.diff(label, prepend=label[0] - 1))
+        groups = np.split(rest, starts[1:])
+        for group in groups:
+            if len(group) == 1:
+                atom[group] = True
+        groups = [group for group in groups if len(group) > 1]
+    return _assemble(values, counts, atom, groups, continuous)
+
+
+def _cut(
+    values: np.ndarray, counts: np.ndarray, quantizer: Quantizer, bins: int, seed: int
+) -> np.ndarray:
+    """(n,) ascending labels of the ascending distinct `values`."""
+    if quantizer == "uniform":
+        inner = np.linspace(values[0], values[-1], bins + 1)[1:-1]
+        return np.searchsorted(inner, values, side="right")
+    below = np.cumsum(counts) - counts / 2
+    if quantizer == "quantile":
+        label: np.ndarray = (below / counts.sum() * bins).astype(np.int64)
+        return label.clip(max=bins - 1)
+    points: np.ndarray = values
+    weights: np.ndarray = counts
+    if len(values) > KMEANS_POINTS:
+        group = np.minimum((below / counts.sum() * KMEANS_POINTS).astype(np.int64), KMEANS_POINTS)
+        weights = np.bincount(group, counts)
+        points = np.bincount(group, values * counts)[weights > 0] / weights[weights > 0]
+        weights = weights[weights > 0]
+    # The same clusters for centimetres and kilometres: K-Means' tolerance is absolute.
+    shift, scale = points.mean(), points.std() or 1.0
+    means = KMeans(bins, n_init=1, random_state=seed % 2**32)
+    means.fit(((points - shift) / scale)[:, None], sample_weight=weights)
+    centres = np.sort(means.cluster_centers_[:, 0]) * scale + shift
+    return np.searchsorted((centres[1:] + centres[:-1]) / 2, values, side="right")
+
+
+def _assemble(
+    values: np.ndarray,
+    counts: np.ndarray,
+    atom: np.ndarray,
+    groups: list[np.ndarray],
+    continuous: bool,
+) -> Quantized:
+    atoms = values[atom]
+    # Each edge lies half-way between the bins it parts.
+    inner = [_middle(values[a[-1]], values[b[0]]) for a, b in pairwise(groups)]
+    ends = [values[groups[0][0]], values[groups[-1][-1]]] if groups else []
+    edges = np.array([ends[0], *inner, ends[1]] if groups else [])
+    centres = [np.average(values[group], weights=counts[group]) for group in groups]
+    knots = [
+        _knots(values[group], counts[group], edges[b], edges[b + 1], atoms, continuous)
+        for b, group in enumerate(groups)
+    ]
+    every = np.concatenate([atoms, centres])
+    order = np.argsort(every, kind="stable")
+    lengths = [len(value) for _, value in knots]
+    return Quantized(
+        centres=every[order],
+        atom=(np.arange(len(every)) < len(atoms))[order],
+        edges=edges,
+        knot_bin=np.repeat(np.arange(len(groups)), lengths),
+        knot_share=np.concatenate([share for share, _ in knots] or [np.zeros(0)]),
+        knot_value=np.concatenate([value for _, value in knots] or [np.zeros(0)]),
+        continuous=continuous,
+    )
+
+
+def _middle(low: float, high: float) -> float:
+    """Above `low` and at most `high`, also when they are neighbouring floats."""
+    return max(low / 2 + high / 2, float(np.nextafter(low, np.inf)))
+
+
+def _knots(
+    values: np.ndarray,
+    counts: np.ndarray,
+    low: float,
+    high: float,
+    atoms: np.ndarray,
+    continuous: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The distribution inside one bin as (share of mass below, value) pairs."""
+    n = int(counts.sum())
+    ranks = np.unique(np.round(np.linspace(0, n, KNOTS + 1)).astype(np.int64)[1:-1].clip(1, n - 1))
+    ranks = np.unique([1, *ranks, n - 1])
+    last_of = np.cumsum(counts) - 1  # position of the last copy of each value
+    at = values[np.searchsorted(last_of, ranks - 1)]
+    after = values[np.searchsorted(last_of, ranks)]
+    half_cell = 0.0 if continuous else 0.5  # a grid value stands for the cell around it
+    value = np.array([low - half_cell, *(at / 2 + after / 2), high + half_cell])
+    share = np.array([0.0, *(ranks / n), 1.0])
+    inside = atoms[(atoms > low - 1) & (atoms < high + 1)]
+    if continuous or len(inside) == 0:
+        return share, value
+    # Take the atoms' cells out of the bin, and spread their mass over the rest of it.
+    cells = np.unique(np.concatenate([inside - 0.5, inside + 0.5]).clip(value[0], value[-1]))
+    points = np.concatenate([value, cells])
+    shares = np.concatenate([share, np.interp(cells, value, share)])
+    order = np.lexsort((shares, points))
+    points, mass = points[order], np.diff(shares[order])
+    middles = points[:-1] / 2 + points[1:] / 2
+    mass[np.isin(np.floor(middles + 0.5), inside) & (np.diff(points) > 0)] = 0.0
+    below = np.cumsum(mass)
+    assert below[-1] > 0
+    return np.concatenate([[0.0], below / below[-1]]), points

@@ -1,0 +1,483 @@
+"""TabMT: learn a table, generate rows like it. Glue between tables and tensors, no mathematics.
+
+Follows scikit-learn's estimator contract: the constructor only stores settings, `fit` learns and
+returns self, what was learned ends in an underscore.
+"""
+
+import dataclasses
+import difflib
+import hashlib
+import importlib.metadata
+import json
+import logging
+import math
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, get_args
+
+import numpy as np
+import pyarrow as pa
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from torch import Tensor
+
+from tabmt import artifact, tables, train
+from tabmt.codecs import TableCodec
+from tabmt.config import (
+    CodecConfig,
+    Decode,
+    Device,
+    Gaps,
+    NetworkConfig,
+    NetworkName,
+    Quantizer,
+    TrainConfig,
+    check,
+)
+from tabmt.errors import ModelFileError, UserError
+from tabmt.fields import Field
+from tabmt.networks import build
+from tabmt.networks.masked import MaskedNetwork
+from tabmt.sample import fill
+from tabmt.schema import Schema, check_table, infer, load_overrides
+from tabmt.seeds import derive, numpy_stream
+from tabmt.tokens import MASK
+
+log = logging.getLogger(__name__)
+
+CHUNK = 512  # rows that share one order of columns (the paper's generation batch)
+BATCH_ROWS = 32 * CHUNK  # rows decoded and written at a time
+LEAST_VALID_ROWS = 20  # fewer held-out rows tell nothing: no early stop
+FREE_ON_RESUME = ("checkpoint_every", "threads", "device")  # may differ between the two runs
+
+
+class NotFitted(UserError, NotFittedError):  # type: ignore[misc]
+    """The model has not learned anything yet."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a fit, checked."""
+
+    codec: CodecConfig
+    network: NetworkConfig
+    train: TrainConfig
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "Settings":
+        def part(config_class: type[Any]) -> Any:
+            names = [item.name for item in dataclasses.fields(config_class)]
+            config = config_class(**{name: values[name] for name in names})
+            check(config)
+            return config
+
+        return cls(part(CodecConfig), part(NetworkConfig), part(TrainConfig))
+
+    def to_json(self) -> dict[str, Any]:
+        return {k: v for part in dataclasses.asdict(self).values() for k, v in part.items()}
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a model says of itself: how it was made, from how many rows, with what result."""
+
+    rows: int
+    seed: int
+    settings: Settings
+    summary: train.Summary | None  # None: no column had anything to learn
+    versions: dict[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        summary = None if self.summary is None else dataclasses.asdict(self.summary)
+        return {
+            "rows": self.rows,
+            "seed": self.seed,
+            "settings": self.settings.to_json(),
+            "summary": summary,
+            "versions": self.versions,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Card":
+        summary = data["summary"]
+        return cls(
+            rows=data["rows"],
+            seed=data["seed"],
+            settings=Settings.of(data["settings"]),
+            summary=None if summary is None else train.Summary(**summary),
+            versions=dict(data["versions"]),
+        )
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A fitted model: the codec, the network (None if there is nothing to learn) and its card."""
+
+    codec: TableCodec
+    net: MaskedNetwork | None
+    card: Card
+
+
+class TabMT(BaseEstimator):  # type: ignore[misc]
+    """A masked transformer that learns one table and generates rows like it.
+
+    Tables are pandas, polars or Arrow objects, or paths of CSV, Parquet or Arrow files; samples
+    come back as the kind that was fitted.
+
+    Example:
+        model = TabMT(minutes=2, seed=0).fit(df)
+        synthetic = model.sample(1000, seed=1, temperature={"age": 1.2})
+        model.save("adult.tabmt")
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        gaps: Gaps = CodecConfig.gaps,
+        quantizer: Quantizer = CodecConfig.quantizer,
+        max_bins: int = CodecConfig.max_bins,
+        network: NetworkName = NetworkConfig.network,
+        width: int = NetworkConfig.width,
+        depth: int = NetworkConfig.depth,
+        heads: int = NetworkConfig.heads,
+        dropout: float = NetworkConfig.dropout,
+        drop_path: float = NetworkConfig.drop_path,
+        steps: int = TrainConfig.steps,
+        minutes: float | None = TrainConfig.minutes,
+        batch_size: int = TrainConfig.batch_size,
+        learning_rate: float = TrainConfig.learning_rate,
+        weight_decay: float = TrainConfig.weight_decay,
+        warmup: int = TrainConfig.warmup,
+        clip: float = TrainConfig.clip,
+        valid_share: float = TrainConfig.valid_share,
+        eval_every: int = TrainConfig.eval_every,
+        patience: int = TrainConfig.patience,
+        checkpoint_every: float = TrainConfig.checkpoint_every,
+        device: Device = TrainConfig.device,
+        threads: int | None = TrainConfig.threads,
+    ) -> None:
+        for name, value in list(locals().items()):
+            if name not in ("self", "__class__"):
+                setattr(self, name, value)
+
+    def fit(
+        self,
+        table: Any,
+        y: None = None,
+        *,
+        schema: Mapping[str, Any] | str | Path | None = None,
+        continue_from: "TabMT | None" = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        on_step: Callable[[train.Progress], None] | None = None,
+    ) -> Self:
+        """Learn a table.
+
+        `schema` overrides what is inferred (a JSON file or its content). `continue_from` goes on
+        from another model's weights on new rows of its schema. `checkpoint` is a file to which
+        progress is saved; `resume` continues from it. `on_step` is called after each step.
+        """
+        settings = Settings.of(self.get_params())
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool):
+            raise UserError(f"seed is {self.seed!r}, but must be a whole number.")
+        arrow, source = tables.load(table)
+        start = None if continue_from is None else continue_from._fitted
+        if start is None:
+            overrides = load_overrides(str(schema)) if isinstance(schema, str | Path) else schema
+            inferred = infer(arrow, source, gaps=settings.codec.gaps, overrides=overrides)
+            codec = TableCodec.fit(arrow, inferred, settings.codec, self.seed)
+        else:
+            if schema is not None:
+                raise UserError("A model that is continued keeps its schema; leave schema out.")
+            check_table(arrow)
+            codec = start.codec
+            of_start = start.card.settings
+            settings = Settings(of_start.codec, of_start.network, settings.train)
+        tokens = codec.encode(arrow)
+        rows = arrow.num_rows
+        del arrow
+        card = Card(rows, self.seed, settings, None, _versions())
+        if tokens.shape[1] == 0:
+            log.warning("No column varies, so there is nothing to learn.")
+            self.learned_ = Learned(codec, None, card)
+            return self
+
+        device, reason = train.pick_device(settings.train.device)
+        log.info("computing on %s: %s", device, reason)
+        net = _new_network(codec, settings.network, self.seed)
+        if start is not None and start.net is not None:
+            net.load_state_dict(start.net.state_dict())
+        net = net.to(device)
+        fingerprint = _fingerprint(tokens, codec.schema)
+        held_out = _held_out(rows, settings.train.valid_share, self.seed)
+        file = None if checkpoint is None else Path(checkpoint)
+        state = None
+        if resume:
+            if file is None:
+                raise UserError("resume needs a checkpoint: the file an earlier fit saved to.")
+            state = _read_checkpoint(file, settings, fingerprint, self.seed)
+
+        def save(state: train.TrainState) -> None:
+            assert file is not None
+            tensors, info = state.to_parts()
+            metadata = {"card": card.to_json(), "fingerprint": fingerprint, "state": info}
+            artifact.write(file, "checkpoint", metadata, tensors)
+
+        with train.threads(settings.train.threads):
+            summary = train.train(
+                net,
+                tokens[~held_out],
+                tokens[held_out],
+                settings.train,
+                seed=derive(self.seed, "train"),
+                on_step=on_step,
+                resume=state,
+                save=None if file is None else save,
+            )
+        log.info(
+            "trained %d steps in %.0f s (%s); kept the weights of step %d",
+            summary.steps,
+            summary.seconds,
+            summary.stopped,
+            summary.best_step,
+        )
+        self.learned_ = Learned(codec, net, dataclasses.replace(card, summary=summary))
+        return self
+
+    @property
+    def schema_(self) -> Schema:
+        return self._fitted.codec.schema
+
+    @property
+    def card_(self) -> Card:
+        return self._fitted.card
+
+    @property
+    def _fitted(self) -> Learned:
+        learned: Learned | None = getattr(self, "learned_", None)
+        if learned is None:
+            raise NotFitted("This TabMT has not learned a table yet; call fit(table) first.")
+        return learned
+
+    def sample(
+        self,
+        rows: int,
+        *,
+        seed: int | None = None,
+        temperature: float | Mapping[str, float] = 1.0,
+        complete: bool = False,
+        decode: Decode = "inside",
+        kind: tables.Given | None = None,
+    ) -> Any:
+        """New rows, as the kind of table that was fitted (or as `kind`).
+
+        `temperature` above 1 gives more novel rows, below 1 more typical ones; a mapping sets it
+        per column. `complete` leaves no gaps. `decode="centre"` gives the centres of bins, as in
+        the paper. Without a seed every call gives other rows, and the log says which seed it was.
+        """
+        batches = self.sample_batches(
+            rows, seed=seed, temperature=temperature, complete=complete, decode=decode
+        )
+        parts = list(batches)
+        table = pa.concat_tables(parts) if parts else self.schema_.arrow.empty_table()
+        return tables.give_back(table.combine_chunks(), self.schema_, kind)
+
+    def sample_batches(
+        self,
+        rows: int,
+        *,
+        seed: int | None = None,
+        temperature: float | Mapping[str, float] = 1.0,
+        complete: bool = False,
+        decode: Decode = "inside",
+    ) -> Iterator[pa.Table]:
+        """`sample` in parts, as Arrow tables, so that any number of rows fits in memory."""
+        learned = self._fitted
+        if not isinstance(rows, int) or isinstance(rows, bool) or rows < 0:
+            raise UserError(f"The number of rows is {rows!r}, but must be a whole number from 0.")
+        if decode not in get_args(Decode):
+            raise UserError(f"decode is {decode!r}, but must be one of: inside, centre.")
+        heat = _temperatures(temperature, learned.codec)
+        if seed is None:
+            seed = secrets.randbelow(2**31)
+            log.info("sampling with seed %d; give it again to get the same rows", seed)
+        return self._batches(learned, rows, seed, heat, complete, decode)
+
+    def _batches(
+        self,
+        learned: Learned,
+        rows: int,
+        seed: int,
+        heat: Tensor,
+        complete: bool,
+        decode: Decode,
+    ) -> Iterator[pa.Table]:
+        codec, net = learned.codec, learned.net
+        allowed = _without_gaps(codec) if complete else None
+        for first in range(0, rows, BATCH_ROWS):
+            count = min(BATCH_ROWS, rows - first)
+            tokens = np.zeros((count, 0), np.int64)
+            if net is not None:
+                with train.threads(self.threads):
+                    tokens = np.concatenate(
+                        [
+                            _sample_chunk(net, min(CHUNK, count - start), heat, allowed, stream)
+                            for start in range(0, count, CHUNK)
+                            for stream in [derive(seed, "sample", (first + start) // CHUNK)]
+                        ]
+                    )
+            yield codec.decode(tokens, seed=seed, first_row=first, how=decode)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model as one file."""
+        learned = self._fitted
+        arrays, entries = learned.codec.to_parts()
+        tensors = {f"codec/{name}": torch.from_numpy(a.copy()) for name, a in arrays.items()}
+        if learned.net is not None:
+            weights = learned.net.state_dict()
+            tensors |= {f"net/{name}": tensor for name, tensor in weights.items()}
+        metadata = {
+            "card": learned.card.to_json(),
+            "schema": learned.codec.schema.to_json(),
+            "codecs": entries,
+        }
+        artifact.write(Path(path), "model", metadata, tensors)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "TabMT":
+        """Read a model that `save` wrote."""
+        metadata, tensors = artifact.read(Path(path), "model")
+        try:
+            learned = _learned_from_parts(metadata, tensors)
+            settings = learned.card.settings.to_json()
+            model = cls(seed=learned.card.seed, **settings)
+        except (KeyError, TypeError, ValueError, AssertionError, RuntimeError, UserError) as error:
+            detail = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ModelFileError(
+                f"{str(path)!r} is a TabMT model whose parts do not fit together ({detail}); "
+                "the file is damaged."
+            ) from error
+        model.learned_ = learned
+        return model
+
+
+def _learned_from_parts(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Learned:
+    card = Card.from_json(metadata["card"])
+    schema = Schema.from_json(metadata["schema"])
+    arrays = {k.removeprefix("codec/"): v.numpy() for k, v in tensors.items() if k[:6] == "codec/"}
+    codec = TableCodec.from_parts(schema, arrays, metadata["codecs"])
+    weights = {k.removeprefix("net/"): v for k, v in tensors.items() if k[:4] == "net/"}
+    assert len(arrays) + len(weights) == len(tensors), "unknown tensors"
+    if not codec.token_columns:
+        return Learned(codec, None, card)
+    # Before a network of the size that the file claims is built, the weights must have that size.
+    codes = sum(coded.size for coded in codec.token_columns)
+    config = card.settings.network
+    assert tuple(weights["fields.unordered"].shape) == (codes, config.width), "sizes differ"
+    assert f"blocks.{config.depth - 1}.mlp_norm.weight" in weights, "depths differ"
+    net = _new_network(codec, config, card.seed)
+    net.load_state_dict(weights)
+    device, _ = train.pick_device("auto" if card.settings.train.device == "cuda" else "cpu")
+    return Learned(codec, net.to(device), card)
+
+
+def _new_network(codec: TableCodec, config: NetworkConfig, seed: int) -> MaskedNetwork:
+    fields = []
+    for coded in codec.token_columns:
+        ratios = None if coded.ratios is None else tuple(coded.ratios.tolist())
+        fields.append(Field(coded.size, ratios))
+    return build(fields, config, torch.Generator().manual_seed(derive(seed, "weights")))
+
+
+def _sample_chunk(
+    net: MaskedNetwork, rows: int, heat: Tensor, allowed: list[Tensor | None] | None, stream: int
+) -> np.ndarray:
+    device = next(net.parameters()).device
+    empty = torch.full((rows, len(heat)), MASK, device=device)
+    generator = torch.Generator().manual_seed(stream)
+    filled = fill(net, empty, temperature=heat, allowed=allowed, generator=generator)
+    return filled.cpu().numpy()
+
+
+def _held_out(rows: int, share: float, seed: int) -> np.ndarray:
+    """(rows,) bool: which rows are kept for early stopping."""
+    held_out = np.zeros(rows, bool)
+    count = int(rows * share)
+    if count < LEAST_VALID_ROWS:
+        log.info("%d rows are too few to hold any out: training does not stop early", rows)
+        return held_out
+    held_out[numpy_stream(seed, "held out").permutation(rows)[:count]] = True
+    return held_out
+
+
+def _temperatures(temperature: float | Mapping[str, float], codec: TableCodec) -> Tensor:
+    """(C,) float64: one temperature per token column."""
+    names = codec.schema.names
+    given = temperature if isinstance(temperature, Mapping) else dict.fromkeys(names, temperature)
+    for name, value in given.items():
+        if name not in names:
+            close = difflib.get_close_matches(str(name), names, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise UserError(
+                f"There is no column {name!r} to set a temperature for; "
+                f"the table has: {', '.join(names)}.{hint}"
+            )
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or value < 0:
+            raise UserError(
+                f"The temperature of column {name!r} is {value!r}, but must be a number from 0 "
+                "(1 is the model's own distribution)."
+            )
+    heat = [given.get(coded.column.name, 1.0) for coded in codec.token_columns]
+    return torch.tensor(heat, dtype=torch.float64)
+
+
+def _without_gaps(codec: TableCodec) -> list[Tensor | None]:
+    """Weights per code that leave out the missing code of every column."""
+    for coded in codec.coded:
+        if coded.column.reason == "nothing but gaps":
+            log.warning("Column %r has nothing but gaps, so it has no value.", coded.column.name)
+    allowed: list[Tensor | None] = []
+    for coded in codec.token_columns:
+        if coded.missing_code is None:
+            allowed.append(None)
+        else:
+            weights = torch.ones(coded.size, dtype=torch.float64)
+            weights[coded.missing_code] = 0.0
+            allowed.append(weights)
+    return allowed
+
+
+def _fingerprint(tokens: np.ndarray, schema: Schema) -> str:
+    """Tells whether a resumed run sees the table that the interrupted one saw."""
+    digest = hashlib.blake2b(json.dumps(schema.to_json()).encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(tokens).tobytes())
+    return digest.hexdigest()
+
+
+def _read_checkpoint(
+    path: Path, settings: Settings, fingerprint: str, seed: int
+) -> train.TrainState:
+    metadata, tensors = artifact.read(path, "checkpoint")
+    card = Card.from_json(metadata["card"])
+    then, now = {"seed": card.seed, **card.settings.to_json()}, {"seed": seed, **settings.to_json()}
+    for name in now:
+        if name not in FREE_ON_RESUME and then[name] != now[name]:
+            raise UserError(
+                f"The unfinished run in {str(path)!r} has {name} {then[name]!r}, this one "
+                f"{now[name]!r}. Resume with the same settings, or delete the file to start anew."
+            )
+    if metadata["fingerprint"] != fingerprint:
+        raise UserError(
+            f"The unfinished run in {str(path)!r} was learning another table. Resume with that "
+            "table, or delete the file to start anew."
+        )
+    return train.TrainState.from_parts(tensors, metadata["state"])
+
+
+def _versions() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in ("tabmt", "torch", "numpy")}

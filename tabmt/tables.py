@@ -1,0 +1,271 @@
+"""The rim: files and data frames become Arrow tables here, and the same kind goes back out.
+
+CSV, Parquet and Arrow files; pandas, polars and Arrow objects (and whatever speaks the Arrow C
+stream, such as DuckDB). Nothing of the caller's is changed, and a file is never left half-written:
+it is written beside its place and renamed when it is complete.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.ipc
+import pyarrow.parquet
+
+from tabmt import text
+from tabmt.errors import UserError
+from tabmt.schema import Schema, Source, SourceKind, combine
+
+log = logging.getLogger(__name__)
+
+Given = Literal["pandas", "polars", "arrow"]
+SUFFIXES: dict[str, SourceKind] = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".csv.gz": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "ipc",
+    ".feather": "ipc",
+}
+DELIMITERS = ",;\t|"
+STDOUT = "-"
+
+
+def load(source: Any) -> tuple[pa.Table, Source]:
+    """Any table a user may hold, as an Arrow table, with what is needed to give its kind back."""
+    if isinstance(source, str | os.PathLike):
+        return read_file(Path(source))
+    if isinstance(source, pa.RecordBatch):
+        source = pa.Table.from_batches([source])
+    if isinstance(source, pa.Table):
+        return source, Source("arrow", _pandas_metadata(source.schema))
+    family = type(source).__module__.partition(".")[0]
+    if family == "pandas" and hasattr(source, "columns"):
+        return _from_pandas(source)
+    if family == "polars" and hasattr(source, "to_arrow") and hasattr(source, "columns"):
+        return source.to_arrow(), Source("polars")
+    if hasattr(source, "__arrow_c_stream__"):
+        return pa.table(source), Source("arrow")
+    raise UserError(
+        f"A {type(source).__name__} is not a table. Give a pandas, polars or Arrow table, or the "
+        f"path of a file ({', '.join(SUFFIXES)})."
+    )
+
+
+def _from_pandas(frame: Any) -> tuple[pa.Table, Source]:
+    if getattr(frame.columns, "nlevels", 1) > 1:
+        raise UserError("The table has several levels of column names. Join them into one first.")
+    names = [str(name) for name in frame.columns]
+    arrays = []
+    for position, name in enumerate(names):
+        series = frame.iloc[:, position]
+        try:
+            arrays.append(pa.array(series, from_pandas=True))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            raise UserError(_mixed(name, series)) from None
+    with_metadata = pa.Schema.from_pandas(frame.iloc[:0], preserve_index=False).metadata
+    table = pa.table(
+        [pa.chunked_array([array]) if isinstance(array, pa.Array) else array for array in arrays],
+        names=names,
+    )
+    default = type(frame.index).__name__ == "RangeIndex"
+    if not default:
+        log.warning("The pandas index is not a column and is left out; reset_index() keeps it.")
+    table = table.replace_schema_metadata(with_metadata)
+    return table, Source("pandas", _pandas_metadata(table.schema))
+
+
+def _mixed(name: str, series: Any) -> str:
+    values = [value for value in series if value is not None and value == value]
+    kinds = sorted({type(value).__name__ for value in values})
+    if len(kinds) == 1:
+        return (
+            f"Column {name!r} holds {kinds[0]} values that no column type can hold "
+            f"(such as {str(values[0])[:40]}). Turn it into text: df[{name!r}].astype(str)."
+        )
+    return (
+        f"Column {name!r} mixes {' and '.join(kinds)} values. Give it one type, for example text: "
+        f"df[{name!r}].astype(str)."
+    )
+
+
+def _pandas_metadata(schema: pa.Schema) -> str | None:
+    """pandas' note on its dtypes, without the index, whose length is the real table's."""
+    metadata = (schema.metadata or {}).get(b"pandas")
+    if metadata is None:
+        return None
+    note = json.loads(metadata)
+    note["index_columns"] = []
+    return json.dumps(note)
+
+
+def give_back(table: pa.Table, schema: Schema, kind: Given | None = None) -> Any:
+    """A table of the caller's kind; what was read from a file comes back as pandas."""
+    if kind is not None and kind not in get_args(Given):
+        raise UserError(f"kind is {kind!r}, but must be one of: {', '.join(get_args(Given))}.")
+    wanted = kind or (schema.source.kind if schema.source.kind in get_args(Given) else "pandas")
+    if wanted == "arrow":
+        return table
+    if wanted == "polars":
+        return _import("polars").from_arrow(table)
+    _import("pandas")
+    return table.to_pandas()
+
+
+def _import(name: str) -> Any:
+    try:
+        return __import__(name)
+    except ImportError as error:
+        raise UserError(
+            f"This gives a {name} table, and {name} is not installed: pip install {name}, "
+            'or ask for kind="arrow".'
+        ) from error
+
+
+# --- files ---------------------------------------------------------------------------------
+
+
+def file_kind(path: Path) -> SourceKind:
+    name = path.name.lower()
+    for suffix, kind in SUFFIXES.items():
+        if name.endswith(suffix):
+            return kind
+    raise UserError(
+        f"{str(path)!r} has an ending that TabMT does not know; it can be: {', '.join(SUFFIXES)}."
+    )
+
+
+def read_file(path: Path) -> tuple[pa.Table, Source]:
+    kind = file_kind(path)
+    if not path.exists():
+        raise UserError(f"There is no file {str(path)!r}.")
+    if path.is_dir():
+        raise UserError(f"{str(path)!r} is a folder; name a file.")
+    try:
+        if kind == "csv":
+            return _read_csv(path), Source("csv")
+        if kind == "parquet":
+            table = pyarrow.parquet.read_table(path)
+        else:
+            with pa.memory_map(str(path)) as file:
+                try:
+                    table = pyarrow.ipc.open_file(file).read_all()
+                except pa.ArrowInvalid:
+                    file.seek(0)
+                    table = pyarrow.ipc.open_stream(file).read_all()
+    except (pa.ArrowInvalid, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{str(path)!r} cannot be read as {kind}: {reason}") from error
+    return table, Source(kind, _pandas_metadata(table.schema))
+
+
+def _read_csv(path: Path) -> pa.Table:
+    """Every column as text: what is a number or a date is decided where it can be undone."""
+    with pa.input_stream(str(path)) as file:
+        first = file.read(1 << 20).removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0]
+    if not first.strip():
+        raise UserError(f"{str(path)!r} is empty; a CSV file begins with a line of column names.")
+    delimiter = max(DELIMITERS, key=lambda mark: first.count(mark.encode()))
+    if delimiter != ",":
+        log.info("%s: columns are separated by %r", path, delimiter)
+    parse = pyarrow.csv.ParseOptions(
+        delimiter=delimiter,
+        newlines_in_values=True,
+        # In a file of one column an empty line is a row with a gap.
+        ignore_empty_lines=delimiter.encode() in first,
+    )
+    with pyarrow.csv.open_csv(path, parse_options=parse) as reader:
+        names = reader.schema.names
+    convert = pyarrow.csv.ConvertOptions(
+        column_types={name: pa.string() for name in names},
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,  # "" is an empty text, an empty cell is a gap
+        null_values=[""],
+    )
+    try:
+        return pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+    except pa.ArrowInvalid as error:
+        if "UTF8" in str(error):
+            raise UserError(
+                f"{str(path)!r} is not UTF-8 text; convert it, for example with "
+                f"`iconv -f latin1 -t utf-8`."
+            ) from error
+        raise
+
+
+def _csv_quoted(texts: pa.Array, delimiter: str) -> pa.Array:
+    special = pc.match_substring_regex(texts, f'["\r\n{delimiter}]|^$')
+    doubled = pc.replace_substring(texts, '"', '""')
+    return pc.if_else(special, pc.binary_join_element_wise('"', doubled, '"', ""), texts)
+
+
+def _csv_header(schema: Schema, delimiter: str) -> bytes:
+    names = _csv_quoted(pa.array(schema.names, pa.string()), delimiter)
+    return (delimiter.join(names.to_pylist()) + "\n").encode()
+
+
+def _csv_rows(table: pa.Table, schema: Schema, delimiter: str) -> bytes:
+    """Each value as its column was read, and quotes only where they are needed."""
+    columns = []
+    for column, values in zip(schema.columns, table.columns, strict=True):
+        values = combine(values)
+        if column.format is not None and not text.is_text(values.type):
+            values = text.write(values, column.format, column.gap_text)
+        quoted = _csv_quoted(values.cast(pa.string()), delimiter)
+        columns.append(pc.fill_null(quoted, ""))
+    lines = pc.binary_join_element_wise(*columns, delimiter)
+    return ("\n".join(lines.to_pylist()) + "\n").encode()
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside `path` to write to; it takes the place of `path` only if all goes well."""
+    if not path.parent.is_dir():
+        raise UserError(f"There is no folder {str(path.parent)!r} to write {path.name!r} into.")
+    if path.is_dir():
+        raise UserError(f"{str(path)!r} is a folder; name a file to write.")
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield beside
+        os.replace(beside, path)
+    except PermissionError as error:
+        raise UserError(f"{str(path)!r} cannot be written: permission denied.") from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_file(path: str | Path, schema: Schema, tables: Iterable[pa.Table]) -> None:
+    """Write tables one after the other as they are made; `-` is CSV on standard output."""
+    if str(path) == STDOUT:
+        _write_csv(sys.stdout.buffer, schema, tables, ",")
+        return
+    path = Path(path)
+    kind = file_kind(path)
+    with replacing(path) as beside:
+        if kind == "csv":
+            packed = "gzip" if path.name.lower().endswith(".gz") else None
+            delimiter = "\t" if path.name.lower().endswith(".tsv") else ","
+            with pa.output_stream(str(beside), compression=packed) as file:
+                _write_csv(file, schema, tables, delimiter)
+            return
+        new = pyarrow.parquet.ParquetWriter if kind == "parquet" else pyarrow.ipc.new_file
+        with new(str(beside), schema.arrow) as writer:
+            for table in tables:
+                writer.write_table(table)
+
+
+def _write_csv(file: Any, schema: Schema, tables: Iterable[pa.Table], delimiter: str) -> None:
+    file.write(_csv_header(schema, delimiter))
+    for table in tables:
+        if table.num_rows:
+            file.write(_csv_rows(table, schema, delimiter))
+    file.flush()

@@ -1,0 +1,218 @@
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from torch import Tensor
+
+from tabmt.config import NetworkConfig, TrainConfig
+from tabmt.fields import MASK, Field
+from tabmt.networks import build
+from tabmt.networks.masked import MaskedNetwork
+from tabmt.sample import draw, fill
+from tabmt.train import train
+
+FIELDS = [Field(3, None), Field(4, (0.0, 0.4, 1.0)), Field(2, None)]
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def make(seed: int = 1) -> MaskedNetwork:
+    net = build(FIELDS, NetworkConfig(width=16, depth=2, heads=2), generator())
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(0.15 * torch.randn(parameter.shape, generator=generator(seed)))
+    return net
+
+
+def blank(rows: int, columns: int = 3) -> Tensor:
+    return torch.full((rows, columns), MASK)
+
+
+ONES = torch.ones(3)
+
+
+def row_probabilities(net: MaskedNetwork, order: list[int]) -> tuple[Tensor, Tensor]:
+    rows = torch.tensor(list(itertools.product(*(range(f.size) for f in FIELDS))))
+    state = net.start(blank(len(rows)))
+    total = torch.zeros(len(rows), dtype=torch.float64)
+    every = torch.arange(len(rows))
+    for column in order:
+        logits = state.logits(every, column).double()
+        total += logits.log_softmax(1)[every, rows[:, column]]
+        state.put(every, column, rows[:, column])
+    return rows, total.exp()
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 2, 0]])
+def test_probabilities_of_one_order_sum_to_one(order):
+    _, probabilities = row_probabilities(make(), order)
+    assert probabilities.sum().item() == pytest.approx(1.0, abs=1e-6)
+
+
+def test_sampled_frequencies_match_the_models_probabilities():
+    net, order = make(), [2, 0, 1]
+    rows, probabilities = row_probabilities(net, order)
+    n = 40_000
+    drawn = fill(net, blank(n), temperature=ONES, generator=generator(), order=torch.tensor(order))
+    index = (drawn[:, 0] * 4 + drawn[:, 1]) * 2 + drawn[:, 2]
+    assert torch.equal(rows[index], drawn)
+    counts = torch.bincount(index, minlength=len(rows)).double()
+    often = probabilities * n > 5
+    observed = torch.cat([counts[often], counts[~often].sum()[None]])
+    expected = torch.cat([probabilities[often], probabilities[~often].sum()[None]]) * n
+    keep = expected > 0
+    assert chisquare(observed[keep], expected[keep] / expected.sum() * n).pvalue > 0.001
+
+
+class OrderSpy:
+    """A network of uniform logits that notes the order in which columns are asked for."""
+
+    def __init__(self) -> None:
+        self.order: list[int] = []
+
+    def start(self, tokens: Tensor) -> "OrderSpy":
+        self.order = []
+        return self
+
+    def logits(self, rows: Tensor, column: int) -> Tensor:
+        self.order.append(column)
+        return torch.zeros(len(rows), 2)
+
+    def put(self, rows: Tensor, column: int, codes: Tensor) -> None:
+        pass
+
+
+def test_all_orders_are_equally_likely():
+    net, noise = OrderSpy(), generator()
+    counts = dict.fromkeys(itertools.permutations(range(4)), 0)
+    for _ in range(6000):
+        fill(net, blank(1, 4), temperature=torch.ones(4), generator=noise)
+        counts[tuple(net.order)] += 1
+    assert chisquare(list(counts.values())).pvalue > 0.001
+
+
+def test_only_columns_with_masked_cells_are_asked_for():
+    net = OrderSpy()
+    tokens = torch.tensor([[0, MASK, 1], [1, 0, 0]])
+    fill(net, tokens, temperature=ONES, generator=generator())
+    assert net.order == [1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    cells=st.lists(
+        st.tuples(st.integers(-1, 2), st.integers(-1, 3), st.integers(-1, 1)),
+        min_size=1,
+        max_size=6,
+    ),
+    temperature=st.sampled_from([0.0, 0.01, 1.0, 30.0]),
+)
+def test_known_cells_are_kept_and_all_others_filled_with_codes(cells, temperature):
+    tokens = torch.tensor(cells)
+    before = tokens.clone()
+    filled = fill(make(), tokens, temperature=ONES * temperature, generator=generator())
+    assert torch.equal(tokens, before)
+    assert torch.equal(filled[tokens != MASK], tokens[tokens != MASK])
+    assert (filled >= 0).all()
+    assert (filled < torch.tensor([field.size for field in FIELDS])).all()
+
+
+def test_same_seed_same_rows():
+    one, two, other = (
+        fill(make(), blank(200), temperature=ONES, generator=generator(seed)) for seed in (5, 5, 6)
+    )
+    assert torch.equal(one, two)
+    assert not torch.equal(one, other)
+
+
+def test_temperature_zero_is_the_argmax_and_near_zero_tends_to_it():
+    logits = torch.randn(500, 6, generator=generator())
+    for temperature in (0.0, 1e-8):
+        codes = draw(logits, temperature=temperature, allowed=None, generator=generator())
+        assert torch.equal(codes, logits.argmax(1))
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
+def test_draws_follow_the_tempered_softmax(temperature):
+    logits, n = torch.tensor([0.3, -1.0, 2.0, 0.0]), 50_000
+    codes = draw(logits.expand(n, 4), temperature=temperature, allowed=None, generator=generator())
+    expected = (logits.double() / temperature).softmax(0) * n
+    assert chisquare(torch.bincount(codes, minlength=4), expected).pvalue > 0.001
+
+
+def test_allowed_weights_multiply_the_tempered_probabilities():
+    logits, n = torch.tensor([0.3, -1.0, 2.0, 0.0]), 50_000
+    allowed = torch.tensor([1.0, 0.5, 0.1, 0.0])
+    codes = draw(logits.expand(n, 4), temperature=2.0, allowed=allowed, generator=generator())
+    counts = torch.bincount(codes, minlength=4)
+    assert counts[3] == 0
+    weights = ((logits.double() / 2.0).softmax(0) * allowed)[:3]
+    assert chisquare(counts[:3], weights / weights.sum() * n).pvalue > 0.001
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-3, 1.0])
+@pytest.mark.parametrize("only", [0, 2, 3])
+def test_a_forbidden_code_is_never_drawn_however_likely(temperature, only):
+    logits = torch.full((1000, 4), 500.0)
+    logits[:, only] = -500.0
+    allowed = torch.zeros(4)
+    allowed[only] = 0.25
+    codes = draw(logits, temperature=temperature, allowed=allowed, generator=generator())
+    assert (codes == only).all()
+
+
+def test_fill_keeps_to_the_allowed_codes_of_each_column():
+    allowed = [torch.tensor([0.0, 1.0, 0.0]), None, torch.tensor([1.0, 0.0])]
+    filled = fill(make(), blank(300), temperature=ONES, generator=generator(), allowed=allowed)
+    assert (filled[:, 0] == 1).all()
+    assert len(filled[:, 1].unique()) > 1
+    assert (filled[:, 2] == 0).all()
+
+
+def fit(tokens: Tensor, sizes: list[int], steps: int) -> MaskedNetwork:
+    net = build(
+        [Field(size, None) for size in sizes],
+        NetworkConfig(width=16, depth=2, heads=2),
+        generator(),
+    )
+    config = TrainConfig(steps=steps, batch_size=128, learning_rate=1e-2, warmup=10)
+    train(net, tokens, tokens[:0], config, seed=0)
+    return net
+
+
+def test_two_repeated_rows_come_back_and_no_others():
+    two = torch.tensor([[0, 3, 1, 0, 2], [1, 0, 2, 1, 0]])
+    net = fit(two.repeat(64, 1), [2, 4, 3, 2, 3], steps=300)
+    temperature = torch.ones(5)
+    drawn = torch.cat(
+        [
+            fill(net, blank(50, 5), temperature=temperature, generator=generator(seed))
+            for seed in range(8)
+        ]
+    )
+    is_first, is_second = ((drawn == row).all(1) for row in two)
+    assert (is_first | is_second).float().mean() >= 0.99
+    assert is_first.float().mean().item() == pytest.approx(0.5, abs=0.15)
+
+
+def test_independent_columns_stay_independent_with_their_marginals():
+    marginals = [[0.7, 0.3], [0.1, 0.2, 0.7], [0.5, 0.5]]
+    columns = [
+        torch.tensor(m).multinomial(4000, replacement=True, generator=generator(seed))
+        for seed, m in enumerate(marginals)
+    ]
+    tokens = torch.stack(columns, 1)
+    net = fit(tokens, [2, 3, 2], steps=300)
+    drawn = torch.cat(
+        [fill(net, blank(500), temperature=ONES, generator=generator(seed)) for seed in range(12)]
+    )
+    for column, marginal in enumerate(marginals):
+        shares = torch.bincount(drawn[:, column], minlength=len(marginal)) / len(drawn)
+        assert shares.tolist() == pytest.approx(marginal, abs=0.04)
+    correlation = torch.corrcoef(drawn.T.float())
+    assert (correlation - torch.eye(3)).abs().max() < 0.06

@@ -1,0 +1,352 @@
+import dataclasses
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tabmt.config import NetworkConfig, TrainConfig
+from tabmt.errors import TrainingError, UserError
+from tabmt.fields import MASK, Field
+from tabmt.networks import build
+from tabmt.networks.masked import MaskedNetwork
+from tabmt.train import (
+    Batches,
+    Progress,
+    Summary,
+    TrainState,
+    learning_rate_at,
+    pick_device,
+    threads,
+    train,
+)
+
+SMALL = NetworkConfig(width=16, depth=2, heads=2, dropout=0.1, drop_path=0.1)
+SHORT = TrainConfig(steps=20, batch_size=16, warmup=3, eval_every=4, patience=100)
+SIZES = [3, 5, 2]
+
+
+def make(config: NetworkConfig = SMALL) -> MaskedNetwork:
+    fields = [Field(3, None), Field(5, (0.0, 0.2, 0.5, 1.0)), Field(2, None)]
+    return build(fields, config, torch.Generator().manual_seed(0))
+
+
+def table(rows: int, seed: int = 0) -> np.ndarray:
+    """Columns that follow from the first, with noise: something to learn, not too easily."""
+    rng = np.random.default_rng(seed)
+    first = rng.integers(0, 3, rows)
+    second = (first + rng.integers(0, 2, rows)) % 5
+    third = (first == 0) ^ (rng.random(rows) < 0.1)
+    return np.stack([first, second, third.astype(int)], 1).astype(np.int16)
+
+
+def weights(net: MaskedNetwork) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in net.state_dict().items()}
+
+
+def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def timeless(summary: Summary) -> Summary:
+    return dataclasses.replace(summary, seconds=0.0)
+
+
+def through_json(state: TrainState) -> TrainState:
+    tensors, info = state.to_parts()
+    return TrainState.from_parts(dict(tensors), json.loads(json.dumps(info)))
+
+
+@pytest.mark.parametrize("stop_at", [1, 8, 10, 19])
+def test_resumed_training_equals_uninterrupted_training_bit_for_bit(stop_at):
+    config = dataclasses.replace(SHORT, checkpoint_every=0.0)
+    states: dict[int, TrainState] = {}
+    whole = make()
+    summary = train(
+        whole,
+        table(50),
+        table(20, seed=1),
+        config,
+        seed=3,
+        save=lambda state: states.__setitem__(state.step, state),
+    )
+    resumed = make()
+    again = train(
+        resumed,
+        table(50),
+        table(20, seed=1),
+        config,
+        seed=3,
+        resume=through_json(states[stop_at]),
+    )
+    assert same(weights(whole), weights(resumed))
+    assert timeless(summary) == timeless(again)
+
+
+# A learning rate that overshoots after a few looks, so that the best weights are not the last.
+OVERSHOOT = dataclasses.replace(
+    SHORT, steps=400, learning_rate=0.03, patience=6, eval_every=2, checkpoint_every=0.0
+)
+
+
+def test_resuming_keeps_the_best_weights_and_the_early_stop():
+    states: list[TrainState] = []
+    whole = make()
+    summary = train(whole, table(12), table(40, seed=1), OVERSHOOT, seed=3, save=states.append)
+    assert summary.stopped == "early"
+    late = states[summary.best_step + 4]
+    assert late.best_step == summary.best_step
+    assert late.looks_without_improvement > 0
+    resumed = make()
+    again = train(
+        resumed, table(12), table(40, seed=1), OVERSHOOT, seed=3, resume=through_json(late)
+    )
+    assert timeless(again) == timeless(summary)
+    assert same(weights(whole), weights(resumed))
+
+
+def test_early_stop_restores_the_best_weights():
+    seen: dict[int, TrainState] = {}
+    net = make()
+    summary = train(
+        net,
+        table(12),
+        table(40, seed=1),
+        OVERSHOOT,
+        seed=3,
+        save=lambda state: seen.__setitem__(state.step, state),
+    )
+    assert summary.stopped == "early"
+    assert summary.best_step < summary.steps < OVERSHOOT.steps
+    assert summary.steps == summary.best_step + OVERSHOOT.patience * OVERSHOOT.eval_every
+    best = {
+        name.removeprefix("net/"): tensor
+        for name, tensor in seen[summary.best_step].tensors.items()
+        if name.startswith("net/")
+    }
+    assert same(best, weights(net))
+
+
+def test_an_interrupted_run_saves_and_resumes_to_the_same_weights():
+    whole = make()
+    train(whole, table(50), table(20, seed=1), SHORT, seed=3)
+    states: list[TrainState] = []
+
+    def interrupt(progress: Progress) -> None:
+        if progress.step == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            make(),
+            table(50),
+            table(20, seed=1),
+            SHORT,
+            seed=3,
+            on_step=interrupt,
+            save=states.append,
+        )
+    (state,) = states
+    assert state.step == 8
+    resumed = make()
+    train(resumed, table(50), table(20, seed=1), SHORT, seed=3, resume=state)
+    assert same(weights(whole), weights(resumed))
+
+
+def test_a_saved_state_does_not_change_while_training_goes_on():
+    config = dataclasses.replace(SHORT, checkpoint_every=0.0)
+    states: list[TrainState] = []
+    train(make(), table(50), table(20, seed=1), config, seed=3, save=states.append)
+    first, last = states[0].tensors, states[-1].tensors
+    assert not torch.equal(first["net/mask_token"], last["net/mask_token"])
+    assert not torch.equal(first["first/mask_token"], last["first/mask_token"])
+
+
+def test_same_seed_same_weights():
+    nets = [make() for _ in range(3)]
+    for net, seed in zip(nets, (5, 5, 6), strict=True):
+        train(net, table(50), table(20, seed=1), SHORT, seed=seed)
+    assert same(weights(nets[0]), weights(nets[1]))
+    assert not same(weights(nets[0]), weights(nets[2]))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int64, torch.int16, torch.int32])
+def test_tokens_of_every_integer_type_train_alike(kind):
+    def typed(tokens):
+        if isinstance(kind, torch.dtype):
+            return torch.from_numpy(tokens).to(kind)
+        return tokens.astype(kind)
+
+    nets = [make(), make()]
+    train(nets[0], table(50), table(20, seed=1), SHORT, seed=5)
+    train(nets[1], typed(table(50)), typed(table(20, seed=1)), SHORT, seed=5)
+    assert same(weights(nets[0]), weights(nets[1]))
+
+
+def test_a_memory_mapped_table_trains_and_stays_as_it_was(tmp_path):
+    np.save(tmp_path / "tokens.npy", table(50))
+    mapped = np.load(tmp_path / "tokens.npy", mmap_mode="r")
+    nets = [make(), make()]
+    train(nets[0], table(50), table(0), SHORT, seed=5)
+    train(nets[1], mapped, mapped[:0], SHORT, seed=5)
+    assert same(weights(nets[0]), weights(nets[1]))
+
+
+def test_each_epoch_has_every_row_once():
+    tokens = torch.arange(10)[:, None]
+    batches = Batches(tokens, 4, seed=0)
+    stream = torch.cat([batches.at(step) for step in range(10)]).squeeze(1)
+    epochs = stream.view(4, 10)
+    assert (epochs.sort(1).values == torch.arange(10)).all()
+    assert not torch.equal(epochs[0], epochs[1])
+
+
+def test_a_batch_does_not_depend_on_the_batches_taken_before():
+    tokens = torch.arange(10)[:, None]
+    fresh, used = Batches(tokens, 4, seed=0), Batches(tokens, 4, seed=0)
+    for step in range(7):
+        used.at(step)
+    assert torch.equal(fresh.at(7), used.at(7))
+
+
+def test_a_table_smaller_than_a_batch_trains():
+    config = dataclasses.replace(SHORT, batch_size=64)
+    net = make()
+    before = weights(net)
+    summary = train(net, table(5), table(2), config, seed=0)
+    assert summary.steps == 20
+    assert not same(before, weights(net))
+    assert math.isfinite(summary.train_loss)
+
+
+def test_training_learns_what_can_be_learned():
+    config = dataclasses.replace(SHORT, steps=200, batch_size=128, learning_rate=5e-3)
+    quiet = dataclasses.replace(SMALL, dropout=0.0, drop_path=0.0)
+    summary = train(make(quiet), table(2000), table(500, seed=1), config, seed=0)
+    # Without the other columns a cell costs the entropy of its marginal.
+    codes = table(2000)
+    marginal = 0.0
+    for column in range(3):
+        shares = np.bincount(codes[:, column]) / 2000
+        marginal -= sum(p * math.log(p) for p in shares if p > 0) / 3
+    assert summary.valid_loss < marginal - 0.1
+
+
+def test_without_held_out_rows_the_last_weights_are_kept():
+    config = dataclasses.replace(SHORT, checkpoint_every=0.0, patience=1)
+    states: list[TrainState] = []
+    net = make()
+    summary = train(net, table(50), table(0), config, seed=0, save=states.append)
+    assert (summary.steps, summary.best_step, summary.stopped) == (20, 20, "steps")
+    assert summary.valid_loss is None
+    assert torch.equal(states[-1].tensors["net/mask_token"], net.mask_token)
+
+
+def test_zero_steps_leave_the_network_as_it_was():
+    net = make()
+    before = weights(net)
+    config = dataclasses.replace(SHORT, steps=0)
+    summary = train(net, table(50), table(20), config, seed=0)
+    assert same(before, weights(net))
+    assert (summary.steps, summary.train_loss, summary.valid_loss) == (0, None, None)
+
+
+def test_a_table_of_gaps_only_trains_without_nan():
+    tokens = np.full((30, 3), MASK)
+    net = make()
+    summary = train(net, tokens, tokens, SHORT, seed=0)
+    assert summary.valid_loss == 0.0
+    assert all(torch.isfinite(tensor).all() for tensor in weights(net).values())
+
+
+def test_a_nan_loss_says_when_and_what_to_do():
+    net = make()
+    with torch.no_grad():
+        net.mask_token.fill_(math.nan)
+    with pytest.raises(TrainingError) as error:
+        train(net, table(50), table(20), dataclasses.replace(SHORT, warmup=0), seed=0)
+    assert str(error.value) == (
+        "The loss became nan at step 1 with a learning rate of 0.002; "
+        "train again with a lower learning_rate (it is 0.002)."
+    )
+
+
+def test_learning_rate_warms_up_linearly_and_anneals_to_zero():
+    config = TrainConfig(steps=1000, learning_rate=1.0, warmup=9)
+    rates = [learning_rate_at(step, step / 1000, config) for step in range(1000)]
+    assert rates[:3] == pytest.approx([0.1, 0.2, 0.3], rel=1e-4)
+    assert max(rates) == pytest.approx(1.0, abs=1e-3)
+    assert rates.index(max(rates)) == 9
+    assert rates[500] == pytest.approx(0.5)
+    assert rates[999] < 1e-5
+    assert all(a > b for a, b in itertools.pairwise(rates[9:]))
+    assert learning_rate_at(1000, 1.0, config) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_only_matrices_of_linear_layers_are_decayed():
+    # Tables without loss have no gradients, so that decay is all that moves a weight.
+    tokens = np.full((30, 3), MASK)
+    net = make()
+    before = weights(net)
+    config = dataclasses.replace(SHORT, weight_decay=0.5, learning_rate=0.1)
+    train(net, tokens, tokens[:0], config, seed=0)
+    moved = {name for name, tensor in weights(net).items() if not torch.equal(tensor, before[name])}
+    layers = ("queries_keys_values", "attention_out", "mlp_in", "mlp_out")
+    assert moved == {f"blocks.{i}.{layer}.weight" for i in range(2) for layer in layers}
+
+
+def test_a_budget_of_minutes_ends_and_carries_over_a_resume():
+    config = dataclasses.replace(SHORT, steps=1, minutes=0.02, checkpoint_every=0.0)
+    states: list[TrainState] = []
+    summary = train(make(), table(50), table(20), config, seed=0, save=states.append)
+    assert summary.stopped == "minutes"
+    assert summary.steps > 1
+    assert 1.2 <= summary.seconds < 3.0
+    again = train(make(), table(50), table(20), config, seed=0, resume=states[-1])
+    assert again.seconds < 3.0
+    assert again.steps <= summary.steps + 2
+
+
+def test_progress_is_reported_after_every_step():
+    reports: list[Progress] = []
+    train(make(), table(50), table(20), SHORT, seed=0, on_step=reports.append)
+    assert [report.step for report in reports] == list(range(1, 21))
+    assert all(report.steps == 20 and report.rows_per_second > 0 for report in reports)
+    assert reports[3].valid is None  # the first look comes after step 4
+    assert reports[4].valid is not None
+    assert reports[-1].seconds_left == 0.0
+
+
+def test_summary_is_json():
+    summary = train(make(), table(50), table(20), SHORT, seed=0)
+    assert Summary(**json.loads(json.dumps(dataclasses.asdict(summary)))) == summary
+
+
+def test_auto_chooses_a_device_and_says_why():
+    device, reason = pick_device("auto")
+    if torch.cuda.is_available():
+        assert device.type == "cuda"
+    else:
+        assert (device.type, reason) == ("cpu", "no CUDA device is available")
+    assert pick_device("cpu") == (torch.device("cpu"), "as asked")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has CUDA")
+def test_cuda_without_cuda_is_an_error():
+    with pytest.raises(UserError) as error:
+        pick_device("cuda")
+    assert str(error.value) == (
+        "device is 'cuda', but PyTorch sees no CUDA device here; use device 'cpu' or 'auto'."
+    )
+
+
+def test_threads_are_restored_even_after_an_error():
+    before = torch.get_num_threads()
+    with pytest.raises(ZeroDivisionError), threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+        raise ZeroDivisionError
+    assert torch.get_num_threads() == before
+    with threads(None):
+        assert torch.get_num_threads() == before
