@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from tabmt import text
 from tabmt.config import CodecConfig, Decode
 from tabmt.errors import UserError
-from tabmt.grid import Grid
+from tabmt.grid import Grid, is_time, whole_type
 from tabmt.identifiers import Identifiers
 from tabmt.quantize import Quantized, quantize
 from tabmt.schema import Column, Schema, combine, known_values, parse_type
@@ -258,6 +258,14 @@ class TableCodec:
     def token_columns(self) -> list[CodedColumn]:
         return [coded for coded in self.coded if coded.has_tokens]
 
+    def read(self, table: pa.Table) -> pa.Table:
+        """A table as given, in the types that `decode` gives: what a CSV file holds as text."""
+        columns = []
+        for column in self.schema.columns:
+            array = table.column(column.name)
+            columns.append(array if text.is_text(column.type) else _typed(array, column))
+        return pa.table(columns, schema=self.schema.arrow)
+
     def encode(self, table: pa.Table) -> np.ndarray:
         """(rows, token columns) int64."""
         for name in self.schema.names:
@@ -348,6 +356,8 @@ NUMERIC_ARRAYS = ("centres", "atom", "edges", "knot_bin", "knot_share", "knot_va
 
 def _words_to_bytes(words: pa.Array) -> np.ndarray:
     """Values of any flat type as the bytes of a JSON list of texts."""
+    if is_time(words.type):
+        words = words.cast(whole_type(words.type))  # Arrow cannot read all times from text
     texts = words.cast(pa.string()).to_pylist()
     return np.frombuffer(json.dumps(texts, ensure_ascii=False).encode(), np.uint8)
 
@@ -355,7 +365,8 @@ def _words_to_bytes(words: pa.Array) -> np.ndarray:
 def _words_from_bytes(array: np.ndarray, dtype: pa.DataType) -> pa.Array:
     words = json.loads(array.tobytes().decode())
     assert isinstance(words, list) and all(isinstance(word, str) for word in words)
-    return pa.array(words, pa.string()).cast(dtype)
+    texts = pa.array(words, pa.string())
+    return (texts.cast(whole_type(dtype)) if is_time(dtype) else texts).cast(dtype)
 
 
 def _codec_to_parts(codec: ColumnCodec) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

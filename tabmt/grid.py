@@ -45,6 +45,13 @@ def is_number(dtype: pa.DataType) -> bool:
     )
 
 
+def whole_type(dtype: pa.DataType) -> pa.DataType:
+    """The integers that a type of whole numbers, dates or times is stored as."""
+    if not is_time(dtype):
+        return dtype
+    return pa.int32() if pa.types.is_date32(dtype) or pa.types.is_time32(dtype) else pa.int64()
+
+
 def raw_values(values: pa.Array) -> np.ndarray:
     """Values without gaps, as stored: whole numbers for all types but floats."""
     assert values.null_count == 0
@@ -54,8 +61,7 @@ def raw_values(values: pa.Array) -> np.ndarray:
         whole = [int(value.scaleb(dtype.scale, shift)) for value in values.to_pylist()]
         return np.array(whole, dtype=np.int64 if _fits_int64(whole) else object)
     if is_time(dtype):
-        narrow = pa.types.is_date32(dtype) or pa.types.is_time32(dtype)
-        values = values.cast(pa.int32() if narrow else pa.int64())
+        values = values.cast(whole_type(dtype))
     raw = np.asarray(values.to_numpy(zero_copy_only=False))
     return raw.astype(np.int64) if raw.dtype.kind in "iu" and raw.dtype != np.uint64 else raw
 
@@ -92,10 +98,13 @@ def find_decimals(raw: np.ndarray, dtype: pa.DataType) -> int | None:
         return int(dtype.scale)
     if raw.dtype.kind == "f":
         raw = np.unique(raw[np.isfinite(raw)])
+        largest = float(np.abs(raw).max(initial=0.0))
         for decimals in range(MOST_DECIMALS + 1):
+            if largest >= EXACT / 10.0**decimals:
+                return None
             units = np.round(raw.astype(np.float64) * 10.0**decimals)
             back = (units / 10.0**decimals).astype(raw.dtype)
-            if np.all(np.abs(units) < EXACT) and np.array_equal(back, raw):
+            if np.array_equal(back, raw):
                 break
         else:
             return None
@@ -162,15 +171,12 @@ class Grid:
             shift = decimal.Context(prec=80)
             whole = (decimal.Decimal(int(unit) + self.offset) for unit in units)
             return pa.array([value.scaleb(-self.dtype.scale, shift) for value in whole], self.dtype)
-        whole_type = pa.uint64() if pa.types.is_uint64(self.dtype) else pa.int64()
         raw: np.ndarray = units.astype(np.int64) * self.step
         if self.offset:
             # Modulo 2^64 no sum overflows.
             raw = raw.astype(np.uint64) + np.uint64(self.offset % 2**64)
-        array = pa.array(raw.view(whole_type.to_pandas_dtype()))
-        if pa.types.is_date32(self.dtype) or pa.types.is_time32(self.dtype):
-            array = array.cast(pa.int32())
-        return array.cast(self.dtype)
+        array = pa.array(raw.view(np.uint64 if pa.types.is_uint64(self.dtype) else np.int64))
+        return array.cast(whole_type(self.dtype)).cast(self.dtype)
 
     def _scale(self, numbers: np.ndarray, *, up: bool) -> np.ndarray:
         """Values to units (`up`) or back. Only ever by powers of ten that float64 holds exactly."""

@@ -85,7 +85,9 @@ class Identifiers:
         return self.start + (factor * row + derive(seed, "id", "shift")) % self.count
 
     def _write(self, number: int) -> str:
-        letters = []
+        assert self.count is not None
+        lap, number = divmod(number, self.count)
+        letters = [f"-{lap}"] if lap else []
         for alphabet in reversed(self.pattern):
             number, place = divmod(number, len(alphabet))
             letters.append(alphabet[place])

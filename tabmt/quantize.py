@@ -6,11 +6,13 @@ each half-way between two neighbouring values, so that no knot is a value of the
 that value was there twice. Works on the units of grid.py; knows no types and no gaps.
 """
 
+import warnings
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 
 from tabmt.config import Decode, Quantizer
 
@@ -160,6 +162,7 @@ def _cut(
     values: np.ndarray, counts: np.ndarray, quantizer: Quantizer, bins: int, seed: int
 ) -> np.ndarray:
     """(n,) ascending labels of the ascending distinct `values`."""
+    values = values / _size(values)
     if quantizer == "uniform":
         inner = np.linspace(values[0], values[-1], bins + 1)[1:-1]
         return np.searchsorted(inner, values, side="right")
@@ -177,7 +180,10 @@ def _cut(
     # The same clusters for centimetres and kilometres: K-Means' tolerance is absolute.
     shift, scale = points.mean(), points.std() or 1.0
     means = KMeans(bins, n_init=1, random_state=seed % 2**32)
-    means.fit(((points - shift) / scale)[:, None], sample_weight=weights)
+    with warnings.catch_warnings():
+        # Points too close to tell apart make fewer clusters, which is what they should.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        means.fit(((points - shift) / scale)[:, None], sample_weight=weights)
     centres = np.sort(means.cluster_centers_[:, 0]) * scale + shift
     return np.searchsorted((centres[1:] + centres[:-1]) / 2, values, side="right")
 
@@ -194,7 +200,8 @@ def _assemble(
     inner = [_middle(values[a[-1]], values[b[0]]) for a, b in pairwise(groups)]
     ends = [values[groups[0][0]], values[groups[-1][-1]]] if groups else []
     edges = np.array([ends[0], *inner, ends[1]] if groups else [])
-    centres = [np.average(values[group], weights=counts[group]) for group in groups]
+    size = _size(values)
+    centres = [np.average(values[g] / size, weights=counts[g]) * size for g in groups]
     knots = [
         _knots(values[group], counts[group], edges[b], edges[b + 1], atoms, continuous)
         for b, group in enumerate(groups)
@@ -211,6 +218,12 @@ def _assemble(
         knot_value=np.concatenate([value for _, value in knots] or [np.zeros(0)]),
         continuous=continuous,
     )
+
+
+def _size(values: np.ndarray) -> float:
+    """Divided by this, no sum of values overflows."""
+    finite = values[np.isfinite(values)]
+    return float(np.abs(finite).max(initial=0.0)) or 1.0
 
 
 def _middle(low: float, high: float) -> float:

@@ -236,6 +236,7 @@ def train(
     try:
         while True:
             done = progress()
+            rate = learning_rate_at(step, done, config)
             # Before the step, not after it: a run interrupted within a look takes it on resume.
             if (
                 held_out is not None
@@ -243,6 +244,7 @@ def train(
                 and (step % config.eval_every == 0 or done >= 1.0)
             ):
                 valid = held_out.loss(net)
+                _check_finite(valid, step, rate, config)
                 better = best_valid is None or valid < best_valid
                 updating = True
                 if better:
@@ -254,10 +256,8 @@ def train(
             if done >= 1.0 or looks >= config.patience:
                 break
 
-            rate = learning_rate_at(step, done, config)
             for group in optimizer.param_groups:
                 group["lr"] = rate
-
             if step % config.eval_every == 0:
                 loss_sum, loss_count = 0.0, 0
             batch = batches.at(step)  # (B, C)
@@ -268,12 +268,7 @@ def train(
             total, count = net.loss_sum_and_count(batch.to(device), mask.to(device), noise)
             loss = total / max(count, 1)
             value = loss.item()
-            if not math.isfinite(value):
-                raise TrainingError(
-                    f"The loss became {value} at step {step + 1} with a learning rate of "
-                    f"{rate:.2g}; train again with a lower learning_rate "
-                    f"(it is {config.learning_rate:g})."
-                )
+            _check_finite(value, step + 1, rate, config)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(net.parameters(), config.clip)
@@ -319,6 +314,14 @@ def train(
         valid_loss=best_valid,
         stopped=stopped,
     )
+
+
+def _check_finite(loss: float, step: int, rate: float, config: TrainConfig) -> None:
+    if not math.isfinite(loss):
+        raise TrainingError(
+            f"The loss became {loss} at step {step} with a learning rate of {rate:.2g}; "
+            f"train again with a lower learning_rate (it is {config.learning_rate:g})."
+        )
 
 
 def _copy(

@@ -350,3 +350,9 @@ def test_threads_are_restored_even_after_an_error():
     assert torch.get_num_threads() == before
     with threads(None):
         assert torch.get_num_threads() == before
+
+
+def test_a_network_that_breaks_in_its_last_step_is_not_kept():
+    config = dataclasses.replace(SHORT, steps=1, warmup=0, learning_rate=math.inf)
+    with pytest.raises(TrainingError, match=r"^The loss became nan at step 1 with"):
+        train(make(), table(50), table(20), config, seed=0)

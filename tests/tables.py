@@ -1,0 +1,59 @@
+"""Small tables for tests: plain functions, seeded, with something of everything."""
+
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+
+def mixed_frame(rows: int = 200, seed: int = 0) -> pd.DataFrame:
+    """Numbers, categories, booleans, dates, an id and gaps, with structure between them."""
+    rng = np.random.default_rng(seed)
+    group = rng.integers(0, 3, rows)
+    height = np.round(150 + 10 * group + rng.normal(0, 5, rows), 1)
+    weight = np.where(rng.random(rows) < 0.1, np.nan, np.round(height / 2 + rng.normal(0, 4, rows)))
+    days = rng.integers(0, 400, rows)
+    return pd.DataFrame(
+        {
+            "id": np.arange(1, rows + 1),
+            "group": pd.Series(np.array(["a", "b", "c"])[group], dtype="category"),
+            "height": height,
+            "weight": weight,
+            "visits": pd.array(rng.poisson(group + 1), dtype="Int32"),
+            "member": rng.random(rows) < 0.3,
+            "since": pd.Timestamp("2020-01-01", tz="Europe/Oslo") + pd.to_timedelta(days, "D"),
+            "city": np.where(rng.random(rows) < 0.2, None, np.array(["Oslo", "Bergen"])[group % 2]),
+        }
+    )
+
+
+def every_type() -> pa.Table:
+    """One column of each Arrow type that a table may hold, 30 rows, every third a gap."""
+    rows = range(30)
+
+    def gappy(values: list[object], dtype: pa.DataType) -> pa.Array:
+        return pa.array([None if i % 3 == 2 else v for i, v in enumerate(values)], dtype)
+
+    day = dt.date(2020, 1, 1)
+    moment = dt.datetime(2020, 1, 1, 12)
+    columns = {
+        "int8": gappy([i % 12 for i in rows], pa.int8()),
+        "uint16": gappy([i * 7 for i in rows], pa.uint16()),
+        "int64": gappy([i * 10**6 + i % 7 for i in rows], pa.int64()),
+        "float32": gappy([i / 4 for i in rows], pa.float32()),
+        "float64": gappy([1 / (i + 1) for i in rows], pa.float64()),
+        "decimal": gappy([f"{i}.25" for i in rows], pa.string()).cast(pa.decimal128(9, 2)),
+        "bool": gappy([i % 2 == 0 for i in rows], pa.bool_()),
+        "string": gappy([f"word {i % 4}" for i in rows], pa.string()),
+        "large": gappy([f"word {i % 4}" for i in rows], pa.large_string()),
+        "dictionary": gappy([f"word {i % 4}" for i in rows], pa.string()).dictionary_encode(),
+        "date": gappy([day + dt.timedelta(i) for i in rows], pa.date32()),
+        "stamp": gappy([moment + dt.timedelta(hours=i) for i in rows], pa.timestamp("us")),
+        "zoned": gappy([moment] * 15 + [moment + dt.timedelta(1)] * 15, pa.timestamp("ms", "UTC")),
+        "time": gappy([dt.time(i % 24, 30) for i in rows], pa.time64("us")),
+        "duration": gappy([dt.timedelta(minutes=i) for i in rows], pa.duration("s")),
+        "empty": pa.nulls(30, pa.int32()),
+        "constant": pa.array([7] * 30, pa.int16()),
+    }
+    return pa.table(columns)

@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.cluster import KMeans
+
+from tabmt.quantize import quantize
+
+QUANTIZERS = ("kmeans", "quantile", "uniform", "none")
+whole_numbers = st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=200)
+any_floats = st.lists(st.floats(allow_nan=False), min_size=1, max_size=200)
+
+
+def cut(units, *, quantizer="kmeans", max_bins=10, continuous=False):
+    units = np.asarray(units, np.float64)
+    return quantize(units, quantizer=quantizer, max_bins=max_bins, continuous=continuous, seed=0)
+
+
+def check_codes(units, quantizer, max_bins, continuous):
+    units = np.asarray(units, np.float64)
+    codes = cut(units, quantizer=quantizer, max_bins=max_bins, continuous=continuous)
+    tokens, changed = codes.encode(units)
+    assert not changed.any()
+    assert tokens.min() >= 0 and tokens.max() < codes.size
+    rng = np.random.default_rng(0)
+    for how in ("inside", "centre"):
+        drawn = codes.decode(np.repeat(tokens, 5), rng, how)
+        assert np.array_equal(codes.encode(drawn)[0], np.repeat(tokens, 5))
+        assert drawn.min() >= units.min() and drawn.max() <= units.max()
+        if not continuous:
+            assert np.array_equal(drawn, np.floor(drawn))
+    assert np.all((codes.ratios >= 0) & (codes.ratios <= 1))
+    assert np.all(np.diff(codes.ratios) >= 0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(whole_numbers, st.sampled_from(QUANTIZERS), st.integers(2, 30))
+def test_codes_of_whole_numbers_round_trip_and_ranges_are_kept(units, quantizer, max_bins):
+    check_codes(units, quantizer, max_bins, continuous=False)
+
+
+@settings(max_examples=150, deadline=None)
+@given(any_floats, st.sampled_from(QUANTIZERS), st.integers(2, 30))
+def test_codes_of_floats_round_trip_and_ranges_are_kept(units, quantizer, max_bins):
+    check_codes(units, quantizer, max_bins, continuous=True)
+
+
+@pytest.mark.parametrize("quantizer", QUANTIZERS[:3])
+def test_there_are_no_more_codes_than_allowed(quantizer, rng):
+    assert cut(rng.normal(size=5000), quantizer=quantizer, continuous=True).size <= 10
+
+
+def test_bins_are_those_of_scikit_learns_kmeans(rng):
+    units = rng.normal(size=2000)
+    codes = cut(units, continuous=True)
+    means = KMeans(10, n_init=1, random_state=0).fit(units[:, None])
+    ours = np.mean((units - codes.centres[codes.encode(units)[0]]) ** 2)
+    assert ours <= 1.05 * means.inertia_ / len(units)
+    assert np.allclose(
+        codes.centres, [units[codes.encode(units)[0] == k].mean() for k in range(10)]
+    )
+
+
+def test_a_frequent_value_is_an_atom_and_comes_back_at_its_rate(rng):
+    units = np.where(rng.random(5000) < 0.4, 40.0, rng.integers(0, 1000, 5000))
+    codes = cut(units, max_bins=20)
+    place = np.flatnonzero(codes.centres == 40.0)
+    assert codes.atom[place].all() and len(place) == 1
+    drawn = codes.decode(codes.encode(units)[0], rng, "inside")
+    assert np.array_equal(drawn == 40.0, units == 40.0)
+
+
+def test_draws_inside_bins_follow_the_values(rng):
+    units = rng.exponential(size=20_000)
+    codes = cut(units, max_bins=10, continuous=True)
+    drawn = codes.decode(codes.encode(units)[0], rng, "inside")
+    points = np.quantile(units, np.linspace(0.01, 0.99, 99))
+    gap = np.abs((units[:, None] <= points).mean(0) - (drawn[:, None] <= points).mean(0))
+    assert gap.max() < 0.01
+
+
+def test_knots_are_no_values_of_the_table(rng):
+    units = rng.normal(size=3000)
+    codes = cut(units, max_bins=20, continuous=True)
+    inner = codes.knot_value[(codes.knot_share > 0) & (codes.knot_share < 1)]
+    assert len(inner) > 100
+    assert not np.isin(inner, units).any()
+
+
+def test_new_values_beyond_the_range_are_reported():
+    codes = cut(np.arange(100.0), max_bins=10)
+    tokens, changed = codes.encode(np.array([-5.0, 50.0, 500.0]))
+    assert changed.tolist() == [True, False, True]
+    assert tokens[0] == 0 and tokens[2] == codes.size - 1
+
+
+def test_infinities_keep_codes_of_their_own(rng):
+    units = np.array([-np.inf, np.inf, *np.arange(50.0)])
+    codes = cut(units, max_bins=10)
+    drawn = codes.decode(codes.encode(units)[0], rng, "inside")
+    assert np.array_equal(np.isinf(drawn), np.isinf(units))
+    assert (codes.ratios[0], codes.ratios[-1]) == (0.0, 1.0)
+
+
+def test_ratios_follow_equation_4():
+    codes = cut([0, 1, 4, 10])
+    assert codes.ratios.tolist() == [0.0, 0.1, 0.4, 1.0]
+    assert cut([3, 3]).ratios.tolist() == [0.0]

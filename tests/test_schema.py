@@ -1,0 +1,175 @@
+import datetime as dt
+import json
+import math
+
+import pyarrow as pa
+import pytest
+
+from tabmt.errors import UserError
+from tabmt.schema import Schema, Source, infer, parse_type
+from tests.tables import every_type
+
+THIRTY = list(range(30))
+KINDS = [
+    ("age", THIRTY[::-1] + [5, 5], "numeric", "whole numbers with 30 distinct values"),
+    ("price", [i / 8 for i in THIRTY], "numeric", "numbers with 30 distinct values"),
+    ("grade", [1, 2, 3] * 10, "categorical", "3 distinct whole numbers: taken for codes"),
+    ("grade", [1.0, 2.0, None] * 10, "categorical", "2 distinct whole numbers: taken for codes"),
+    ("tiny", [3, 1, 4, 1, 5], "numeric", "whole numbers with 4 distinct values"),
+    ("flag", [True, False] * 5, "categorical", "booleans"),
+    ("city", ["Oslo", "Bergen"] * 5, "categorical", "text with 2 distinct values"),
+    ("name", [f"person {i}!" * (i + 1) for i in THIRTY], "id", "text that differs in every row"),
+    ("number", list(range(100, 130)), "id", "consecutive whole numbers, one to a row"),
+    (
+        "customer_id",
+        [i * i for i in THIRTY],
+        "id",
+        "whole numbers that differ in every row, under the name of a key",
+    ),
+    (
+        "CustomerId",
+        [i * i for i in THIRTY],
+        "id",
+        "whole numbers that differ in every row, under the name of a key",
+    ),
+    ("paid", [i * i for i in THIRTY], "numeric", "whole numbers with 30 distinct values"),
+    ("day", [dt.date(2020, 1, 1 + i % 28) for i in THIRTY], "datetime",
+     "values of type date32[day]"),
+    ("same", [7] * 5, "constant", "one value in every row"),
+    ("same", [7, None] * 5, "categorical", "1 distinct whole numbers: taken for codes"),
+    ("nothing", [None] * 5, "constant", "nothing but gaps"),
+    ("00", ["00123", "00124"] * 5, "categorical", "text with 2 distinct values"),
+    ("text", [str(i / 8) for i in THIRTY], "numeric",
+     "every text is a number; numbers with 30 distinct values"),
+    ("wide", [2**62 * (-1) ** i for i in THIRTY], "categorical",
+     "numbers with more digits than float64 can tell apart"),
+    ("inf", [math.inf, *[i / 8 for i in THIRTY]], "numeric",
+     "numbers with 31 distinct values; 1 infinities keep codes of their own"),
+    ("infs", [math.inf, -math.inf], "categorical", "nothing but infinities"),
+    ("nan", [math.nan, *[i / 8 for i in THIRTY]], "numeric",
+     "numbers with 30 distinct values; 1 NaN are read as gaps"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "values", "kind", "reason"), KINDS)
+def test_kind_and_reason(name, values, kind, reason):
+    column = infer(pa.table({name: values})).columns[0]
+    assert (column.kind, column.reason) == (kind, reason)
+
+
+def test_gaps_are_learned_unless_asked_otherwise():
+    table = pa.table({"a": [1, None, 2], "b": [1, 2, 3]})
+    assert [c.gaps for c in infer(table).columns] == ["learned", "none"]
+    assert [c.gaps for c in infer(table, gaps="masked").columns] == ["masked", "none"]
+
+
+def test_text_of_a_csv_file_gets_a_type_and_text_of_a_frame_keeps_its_own():
+    table = pa.table({"a": ["1.5", "2.0"]})
+    assert infer(table, Source("csv")).columns[0].dtype == "double"
+    assert infer(table, Source("pandas")).columns[0].dtype == "string"
+
+
+def test_schema_survives_json():
+    schema = infer(every_type(), Source("pandas", "{}"))
+    assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+
+
+def test_every_type_survives_its_name():
+    for field in every_type().schema:
+        assert parse_type(str(field.type)) == field.type
+    for dtype in (pa.decimal256(50, -3), pa.dictionary(pa.int8(), pa.int64(), ordered=True)):
+        assert parse_type(str(dtype)) == dtype
+
+
+def test_a_persons_edits_win_and_are_told():
+    table = pa.table({"zip": [98000 + i % 20 for i in range(40)], "x": [i / 3 for i in range(40)]})
+    edits = {"columns": [{"name": "zip", "kind": "categorical"}, {"name": "x", "decimals": 2}]}
+    zip_, x = infer(table, overrides=edits).columns
+    assert (zip_.kind, x.decimals) == ("categorical", 2)
+    assert zip_.reason == (
+        "set in the schema (inferred: numeric, whole numbers with 20 distinct values)"
+    )
+    assert x.reason.endswith("decimals set in the schema (inferred: None)")
+
+
+def test_the_written_schema_can_be_passed_back_unchanged():
+    table = every_type()
+    schema = infer(table)
+    assert infer(table, overrides=schema.to_json()) == schema
+
+
+TABLE = {"age": [1, 2, 3, 4], "city": ["a", "b", "a", None]}
+WRONG_EDITS = [
+    (
+        {"columns": [{"name": "aeg", "kind": "numeric"}]},
+        "The schema has a column 'aeg', but the table has: age, city. Did you mean 'age'?",
+    ),
+    (
+        {"columns": [{"name": "age", "kind": "number"}]},
+        "The schema sets kind of column 'age' to 'number'; it must be one of: numeric, datetime, "
+        "categorical, constant, id.",
+    ),
+    (
+        {"columns": [{"name": "city", "kind": "numeric"}]},
+        "The schema calls column 'city' numeric, but its values are string with gaps; "
+        "it can be: categorical, id.",
+    ),
+    (
+        {"columns": [{"name": "city", "gaps": "none"}]},
+        "The schema says column 'city' has no gaps, but it has 1. Set gaps to learned or masked.",
+    ),
+    (
+        {"columns": [{"name": "age", "max_bins": 1}]},
+        "The schema sets max_bins of column 'age' to 1; "
+        "it must be a whole number from 2 to 2147483648.",
+    ),
+    (
+        {"columns": [{"name": "age", "colour": "red"}]},
+        "The schema of column 'age' has an entry 'colour'; "
+        "you can set: kind, gaps, decimals, quantizer, max_bins.",
+    ),
+    (
+        {"columns": [{"name": "age", "dtype": "double"}]},
+        "The schema sets dtype of column 'age' to 'double', but the table has 'int64'; "
+        "you can set: kind, gaps, decimals, quantizer, max_bins.",
+    ),
+    (
+        {"columns": [{"name": "age", "decimals": 2}]},
+        "The schema sets decimals of column 'age' to 2, but its values are int64; "
+        "only floats can be rounded.",
+    ),
+    (
+        ["age"],
+        'A schema is JSON of the form {"columns": [{"name": ..., "kind": ...}, ...]}; '
+        "`tabmt schema TABLE` writes one to start from.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("edits", "sentence"), WRONG_EDITS)
+def test_a_wrong_edit_gets_a_sentence(edits, sentence):
+    with pytest.raises(UserError) as error:
+        infer(pa.table(TABLE), overrides=edits)
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        (pa.table({}), "The table has no columns."),
+        (pa.table({"a": []}), "The table has no rows, so there is nothing to learn."),
+        (
+            pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]),
+            "Column names must differ, but these stand twice: 'a'. Rename them.",
+        ),
+        (
+            pa.table({"a": [[1], [2]]}),
+            "Column 'a' has type list<item: int64>, but TabMT learns numbers, text, booleans, "
+            "dates and times. Turn it into text, or leave the column out.",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_learned_gets_a_sentence(table, sentence):
+    with pytest.raises(UserError) as error:
+        infer(table)
+    assert str(error.value) == sentence

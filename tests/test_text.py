@@ -1,0 +1,57 @@
+import pyarrow as pa
+import pytest
+
+from tabmt import text
+
+RECOGNISED = [
+    (["1", "25", "-3"], "integer", "int64", None),
+    (["1.50", "2.25"], "fixed:2", "double", None),
+    (["1.5", "22.25", "3.0"], "shortest", "double", None),
+    (["1.5", "2"], "plain", "double", None),
+    (["1e-05", "3.5"], "shortest", "double", None),
+    (["inf", "1.5"], "shortest", "double", None),
+    (["NA", "3", "4"], "integer", "int64", "NA"),
+    (["", "3", "4"], "integer", "int64", ""),
+    (["3", None, "4"], "integer", "int64", None),
+    (["2014-05-02", "1066-10-14"], "s:%Y-%m-%d", "date32[day]", None),
+    (["2014-05-02 10:00:00"], "s:%Y-%m-%d %H:%M:%S", "timestamp[s]", None),
+    (["2014-05-02 10:00:00.120"], "ms:%Y-%m-%d %H:%M:%S", "timestamp[ms]", None),
+    (["2014-05-02T10:00:00Z"], "s:%Y-%m-%dT%H:%M:%SZ", "timestamp[s, tz=UTC]", None),
+    (["31/12/2020", "01/02/2020"], "s:%d/%m/%Y", "date32[day]", None),
+    (["12/31/2020", "01/02/2020"], "s:%m/%d/%Y", "date32[day]", None),
+    (["31.12.2020"], "s:%d.%m.%Y", "date32[day]", None),
+]
+
+
+@pytest.mark.parametrize(("words", "fmt", "dtype", "gap_text"), RECOGNISED)
+def test_text_that_round_trips_is_recognised_and_written_back(words, fmt, dtype, gap_text):
+    column = pa.chunked_array([pa.array(words, pa.string())])
+    found = text.recognise(column)
+    assert (found.format, str(found.dtype), found.gap_text) == (fmt, dtype, gap_text)
+    values = text.read(column.combine_chunks(), fmt, found.dtype, gap_text)
+    assert values.type == found.dtype
+    assert text.write(values, fmt, gap_text).to_pylist() == words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["00123", "4"],
+        ["12345678901234567890", "1"],
+        ["1,5", "2,5"],
+        ["+5", "3"],
+        [" 5", "3"],
+        ["1_000", "3"],
+        ["nan", "NA"],
+        ["NA", None, "3"],  # two spellings of a gap could not both be written back
+        ["", "NA", "3"],
+        ["0.10", "0.1"],
+        ["2014-13-02"],
+        ["2014-5-2"],
+        ["10.1.1.5", "10.1.1.6"],
+        ["a"],
+        [None],
+    ],
+)
+def test_text_that_does_not_round_trip_stays_text(words):
+    assert text.recognise(pa.chunked_array([pa.array(words, pa.string())])) is None
