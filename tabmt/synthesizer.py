@@ -282,9 +282,8 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         batches = self.sample_batches(
             rows, seed=seed, temperature=temperature, complete=complete, decode=decode
         )
-        parts = list(batches)
-        table = pa.concat_tables(parts) if parts else self.schema_.arrow.empty_table()
-        return tables.give_back(table.combine_chunks(), self.schema_, kind)
+        table = pa.concat_tables(batches).combine_chunks()
+        return tables.give_back(table, self.schema_, kind)
 
     def sample_batches(
         self,
@@ -318,10 +317,10 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
     ) -> Iterator[pa.Table]:
         codec, net = learned.codec, learned.net
         allowed = _without_gaps(codec) if complete else None
-        for first in range(0, rows, BATCH_ROWS):
+        for first in range(0, max(rows, 1), BATCH_ROWS):  # no rows are one empty batch
             count = min(BATCH_ROWS, rows - first)
-            tokens = np.zeros((count, 0), np.int64)
-            if net is not None:
+            tokens = np.zeros((count, len(heat)), np.int64)
+            if net is not None and count:
                 with train.threads(self.threads):
                     tokens = np.concatenate(
                         [

@@ -77,11 +77,14 @@ def _from_pandas(frame: Any) -> tuple[pa.Table, Source]:
         [pa.chunked_array([array]) if isinstance(array, pa.Array) else array for array in arrays],
         names=names,
     )
-    default = type(frame.index).__name__ == "RangeIndex"
-    if not default:
+    if frame.columns.inferred_type not in ("string", "integer", "empty"):
+        log.warning("Some column names are not text; they come back as text.")
+    if type(frame.index).__name__ != "RangeIndex":
         log.warning("The pandas index is not a column and is left out; reset_index() keeps it.")
-    table = table.replace_schema_metadata(with_metadata)
-    return table, Source("pandas", _pandas_metadata(table.schema))
+    note = _pandas_metadata(pa.schema([], metadata=with_metadata))
+    if frame.columns.inferred_type == "integer":
+        note = json.dumps({**json.loads(note or "{}"), "numbered": True})
+    return table, Source("pandas", note)
 
 
 def _mixed(name: str, series: Any) -> str:
@@ -118,7 +121,22 @@ def give_back(table: pa.Table, schema: Schema, kind: Given | None = None) -> Any
     if wanted == "polars":
         return _import("polars").from_arrow(table)
     _import("pandas")
-    return table.to_pandas()
+    return _to_pandas(table, schema.source.pandas)
+
+
+def _to_pandas(table: pa.Table, note: str | None) -> Any:
+    """Arrow's own way back, and the two things it forgets: object columns and numbered names."""
+    frame = table.to_pandas()
+    if note is None:
+        return frame
+    told = json.loads(note)
+    for column in told["columns"]:
+        name = column["field_name"]
+        if column["numpy_type"] == "object" and name in frame and frame[name].dtype != object:
+            frame[name] = frame[name].astype(object).where(frame[name].notna(), None)
+    if told.get("numbered"):
+        frame.columns = [int(name) for name in frame.columns]
+    return frame
 
 
 def _import(name: str) -> Any:

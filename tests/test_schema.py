@@ -11,7 +11,7 @@ from tests.tables import every_type
 
 THIRTY = list(range(30))
 KINDS = [
-    ("age", THIRTY[::-1] + [5, 5], "numeric", "whole numbers with 30 distinct values"),
+    ("age", [*THIRTY[::-1], 5, 5], "numeric", "whole numbers with 30 distinct values"),
     ("price", [i / 8 for i in THIRTY], "numeric", "numbers with 30 distinct values"),
     ("grade", [1, 2, 3] * 10, "categorical", "3 distinct whole numbers: taken for codes"),
     ("grade", [1.0, 2.0, None] * 10, "categorical", "2 distinct whole numbers: taken for codes"),

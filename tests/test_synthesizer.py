@@ -1,0 +1,263 @@
+import dataclasses
+import logging
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from tabmt.errors import ModelFileError, UserError
+from tabmt.synthesizer import NotFitted, TabMT
+from tests.conftest import TINY
+from tests.tables import every_type, mixed_frame
+
+
+def gappy(rows=400):
+    """y has 30 % gaps, nearly all where x is 'b'."""
+    x = np.array(["a", "b"])[np.arange(rows) % 2]
+    gap = (x == "b") & (np.arange(rows) % 10 < 6)
+    return pd.DataFrame({"x": x, "y": np.where(gap, np.nan, np.arange(rows) % 7 + 0.5)})
+
+
+@pytest.fixture(scope="module")
+def learned_gaps():
+    return TabMT(steps=400, learning_rate=1e-2, **TINY).fit(gappy())
+
+
+def test_samples_have_the_columns_order_and_types_of_the_table(fitted):
+    frame = mixed_frame()
+    rows = fitted.sample(30, seed=0)
+    assert list(rows.columns) == list(frame.columns)
+    assert rows.dtypes.equals(frame.dtypes)
+    assert len(rows) == 30
+
+
+def test_every_arrow_type_is_fitted_and_sampled():
+    table = every_type()
+    rows = TabMT(steps=3, **TINY).fit(table).sample(20, seed=0)
+    assert rows.schema.equals(table.schema)
+
+
+def test_same_seed_same_rows(fitted):
+    assert fitted.sample(600, seed=3).equals(fitted.sample(600, seed=3))
+    assert not fitted.sample(600, seed=3).equals(fitted.sample(600, seed=4))
+
+
+def test_without_a_seed_rows_differ_and_the_log_says_how_to_get_them_again(fitted, caplog):
+    with caplog.at_level(logging.INFO):
+        rows = fitted.sample(50)
+    assert not rows.equals(fitted.sample(50))
+    seed = int(caplog.messages[0].split()[3].rstrip(";"))
+    assert fitted.sample(50, seed=seed).equals(rows)
+
+
+def test_same_seed_same_model():
+    one, two = (TabMT(steps=5, seed=7, **TINY).fit(mixed_frame()) for _ in range(2))
+    other = TabMT(steps=5, seed=8, **TINY).fit(mixed_frame())
+    assert one.sample(50, seed=0).equals(two.sample(50, seed=0))
+    assert not one.sample(50, seed=0).equals(other.sample(50, seed=0))
+
+
+def test_save_and_load_give_the_same_rows(fitted, tmp_path):
+    fitted.save(tmp_path / "m.tabmt")
+    again = TabMT.load(tmp_path / "m.tabmt")
+    assert again.sample(100, seed=1).equals(fitted.sample(100, seed=1))
+    assert again.schema_ == fitted.schema_
+    assert again.card_ == fitted.card_
+    assert again.get_params() == fitted.get_params()
+
+
+def test_batches_make_up_the_sample(fitted, monkeypatch):
+    whole = fitted.sample(1500, seed=5, kind="arrow")
+    parts = list(fitted.sample_batches(1500, seed=5))
+    assert pa.concat_tables(parts).equals(whole)
+
+
+def test_learned_gaps_come_back_at_their_rate_and_in_their_place(learned_gaps):
+    rows = learned_gaps.sample(2000, seed=0)
+    real = gappy()
+    assert abs(rows["y"].isna().mean() - real["y"].isna().mean()) < 0.06
+    assert rows["y"].isna()[rows["x"] == "a"].mean() < 0.05
+
+
+def test_complete_rows_have_no_gaps(learned_gaps):
+    assert learned_gaps.sample(2000, seed=0, complete=True)["y"].notna().all()
+
+
+def test_masked_gaps_never_appear():
+    model = TabMT(steps=50, gaps="masked", **TINY).fit(gappy())
+    assert model.sample(1000, seed=0)["y"].notna().all()
+
+
+def test_the_temperature_of_a_column_spreads_it(learned_gaps):
+    cold = learned_gaps.sample(500, seed=0, temperature={"y": 0.0})
+    hot = learned_gaps.sample(500, seed=0, temperature={"y": 50.0})
+    assert cold["y"].nunique(dropna=False) < hot["y"].nunique(dropna=False)
+
+
+def test_centres_are_fewer_than_draws():
+    frame = pd.DataFrame({"x": np.random.default_rng(0).normal(size=500)})
+    model = TabMT(steps=5, max_bins=8, **TINY).fit(frame)
+    assert model.sample(500, seed=0, decode="centre")["x"].nunique() <= 8
+    assert model.sample(500, seed=0)["x"].nunique() > 400
+
+
+def test_a_table_of_constants_needs_no_network(tmp_path):
+    model = TabMT().fit(pd.DataFrame({"a": [1, 1], "b": ["x", "x"]}))
+    model.save(tmp_path / "m.tabmt")
+    rows = TabMT.load(tmp_path / "m.tabmt").sample(3, seed=0)
+    assert rows.to_dict("list") == {"a": [1, 1, 1], "b": ["x", "x", "x"]}
+
+
+def test_no_rows_can_be_asked_for(fitted):
+    rows = fitted.sample(0, seed=0)
+    assert len(rows) == 0 and rows.dtypes.equals(mixed_frame().dtypes)
+
+
+def test_a_file_is_fitted_by_its_path(tmp_path):
+    mixed_frame().to_csv(tmp_path / "t.csv", index=False)
+    rows = TabMT(steps=2, **TINY).fit(tmp_path / "t.csv").sample(5, seed=0)
+    assert rows["height"].dtype == "float64" and rows["id"].tolist() == [1, 2, 3, 4, 5]
+
+
+def test_training_continues_on_new_rows_of_the_same_schema():
+    model = TabMT(steps=200, learning_rate=1e-2, **TINY).fit(gappy())
+    only_a = gappy()[lambda frame: frame["x"] == "a"].reset_index(drop=True)
+    more = TabMT(steps=200, learning_rate=1e-2, **TINY).fit(only_a, continue_from=model)
+    assert more.schema_ == model.schema_
+    assert (more.sample(300, seed=0)["x"] == "a").mean() > 0.9
+    assert 0.3 < (model.sample(300, seed=0)["x"] == "a").mean() < 0.7
+
+
+def test_an_interrupted_fit_resumes_to_what_an_uninterrupted_one_gives(tmp_path):
+    settings = {"steps": 30, "checkpoint_every": 0.0, **TINY}
+    whole = TabMT(**settings).fit(mixed_frame())
+    path = tmp_path / "run.checkpoint"
+
+    def interrupt(progress):
+        if progress.step == 17:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TabMT(**settings).fit(mixed_frame(), checkpoint=path, on_step=interrupt)
+    resumed = TabMT(**settings).fit(mixed_frame(), checkpoint=path, resume=True)
+    assert resumed.sample(100, seed=0).equals(whole.sample(100, seed=0))
+    timed = dataclasses.asdict(resumed.card_.summary) | {"seconds": 0}
+    assert timed == dataclasses.asdict(whole.card_.summary) | {"seconds": 0}
+
+    with pytest.raises(UserError) as error:
+        TabMT(**settings | {"learning_rate": 0.1}).fit(mixed_frame(), checkpoint=path, resume=True)
+    assert str(error.value) == (
+        f"The unfinished run in {str(path)!r} has learning_rate 0.002, this one 0.1. "
+        "Resume with the same settings, or delete the file to start anew."
+    )
+    with pytest.raises(UserError) as error:
+        TabMT(**settings).fit(mixed_frame(seed=1), checkpoint=path, resume=True)
+    assert "was learning another table" in str(error.value)
+
+
+def test_parameters_follow_the_estimator_contract():
+    model = TabMT(minutes=2, width=32)
+    assert clone(model).get_params() == model.get_params()
+    assert model.set_params(depth=2).depth == 2
+    assert repr(TabMT(width=32)) == "TabMT(width=32)"
+
+
+def test_an_unfitted_model_says_so():
+    for error in (NotFitted, NotFittedError, UserError):
+        with pytest.raises(error) as caught:
+            TabMT().sample(5)
+    assert str(caught.value) == "This TabMT has not learned a table yet; call fit(table) first."
+
+
+WRONG = [
+    ({"width": 10, "heads": 4}, "heads is 4, but must divide the width of 10 evenly."),
+    ({"steps": -1}, "steps is -1, but must be at least 0."),
+    ({"dropout": 1.5}, "dropout is 1.5, but must be below 1.0."),
+    ({"batch_size": 2.5}, "batch_size is 2.5, but must be a whole number."),
+    ({"gaps": "drop"}, "gaps is 'drop', but must be one of: learned, masked."),
+    ({"minutes": "2"}, "minutes is '2', but must be a number."),
+    ({"seed": "x"}, "seed is 'x', but must be a whole number."),
+]
+
+
+@pytest.mark.parametrize(("settings", "sentence"), WRONG)
+def test_wrong_settings_get_a_sentence(settings, sentence):
+    with pytest.raises(UserError) as error:
+        TabMT(**settings).fit(mixed_frame())
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"rows": -1}, "The number of rows is -1, but must be a whole number from 0."),
+        ({"rows": 2.5}, "The number of rows is 2.5, but must be a whole number from 0."),
+        (
+            {"rows": 1, "temperature": {"hieght": 2}},
+            "There is no column 'hieght' to set a temperature for; the table has: id, group, "
+            "height, weight, visits, member, since, city. Did you mean 'height'?",
+        ),
+        (
+            {"rows": 1, "temperature": {"height": -1}},
+            "The temperature of column 'height' is -1, but must be a number from 0 "
+            "(1 is the model's own distribution).",
+        ),
+        ({"rows": 1, "decode": "mean"}, "decode is 'mean', but must be one of: inside, centre."),
+    ],
+)
+def test_a_wrong_request_gets_a_sentence(fitted, arguments, sentence):
+    with pytest.raises(UserError) as error:
+        fitted.sample(**arguments)
+    assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"😀": ["🙂", "🙃"] * 20, "": range(40)}),
+        pd.DataFrame({"long": ["x" * 10_000, "y" * 10_000] * 20}),
+        pd.DataFrame({"one": [1], "row": ["x"]}),
+        pd.DataFrame({"gaps": [None] * 30, "x": [np.nan, *range(29)]}),
+        pd.DataFrame({"inf": [np.inf, -np.inf, *np.arange(30.0)]}),
+        pd.DataFrame({"big": ["12345678901234567890", "00123"] * 20}),
+        pd.DataFrame({"old": pd.to_datetime(["1066-10-14", "1500-01-01"] * 20, format="ISO8601")}),
+        pd.DataFrame({"a": np.arange(50.0), "b": [1.5] * 49 + [np.nan]}),
+        pl.DataFrame({"x": [None, 1, 2] * 10}).to_pandas(),
+    ],
+    ids=lambda frame: str(list(frame.columns)),
+)
+def test_strange_tables_are_learned_and_come_back_in_kind(frame):
+    rows = TabMT(steps=5, **TINY).fit(frame).sample(60, seed=0)
+    assert list(rows.columns) == list(frame.columns)
+    assert rows.dtypes.equals(frame.dtypes)
+    for name in frame.columns:
+        if frame[name].dtype != "float64" and frame[name].nunique() < 10:
+            assert set(rows[name].dropna()) <= set(frame[name].dropna())
+
+
+def test_a_damaged_model_gets_a_sentence(fitted, tmp_path):
+    path = tmp_path / "m.tabmt"
+    fitted.save(path)
+    whole = path.read_bytes()
+    for name, content in {
+        "cut": whole[: len(whole) // 2],
+        "text": b"hello",
+        "empty": b"",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ModelFileError, match="cannot be read as a TabMT model"):
+            TabMT.load(tmp_path / name)
+    (tmp_path / "width").write_bytes(whole.replace(b'\\"width\\": 16', b'\\"width\\": 32'))
+    with pytest.raises(ModelFileError, match="parts do not fit together"):
+        TabMT.load(tmp_path / "width")
+    (tmp_path / "format").write_bytes(whole.replace(b'{\\"format\\": 1', b'{\\"format\\": 9'))
+    with pytest.raises(ModelFileError) as error:
+        TabMT.load(tmp_path / "format")
+    assert str(error.value) == (
+        f"{str(tmp_path / 'format')!r} has format 9, but this version of TabMT reads format 1. "
+        "Load it with the version that wrote it, or fit again."
+    )
