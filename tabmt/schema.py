@@ -155,7 +155,10 @@ def check_table(table: pa.Table) -> None:
         raise UserError("The table has no columns.")
     if table.num_rows == 0:
         raise UserError("The table has no rows, so there is nothing to learn.")
-    names = table.column_names
+    check_names(table.column_names)
+
+
+def check_names(names: list[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         listed = ", ".join(repr(name) for name in twice)

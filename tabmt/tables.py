@@ -22,7 +22,7 @@ import pyarrow.parquet
 
 from tabmt import text
 from tabmt.errors import UserError
-from tabmt.schema import Schema, Source, SourceKind, combine
+from tabmt.schema import Schema, Source, SourceKind, check_names, combine
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,7 @@ def _from_pandas(frame: Any) -> tuple[pa.Table, Source]:
     if getattr(frame.columns, "nlevels", 1) > 1:
         raise UserError("The table has several levels of column names. Join them into one first.")
     names = [str(name) for name in frame.columns]
+    check_names(names)
     arrays = []
     for position, name in enumerate(names):
         series = frame.iloc[:, position]

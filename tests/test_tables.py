@@ -175,6 +175,10 @@ def test_an_index_left_out_is_told(caplog):
             "The table has several levels of column names. Join them into one first.",
         ),
         (
+            pd.DataFrame([[1, 2]], columns=["a", "a"]),
+            "Column names must differ, but these stand twice: 'a'. Rename them.",
+        ),
+        (
             [1, 2],
             "A list is not a table. Give a pandas, polars or Arrow table, or the path of a file "
             "(.csv, .tsv, .csv.gz, .parquet, .pq, .arrow, .feather).",

@@ -1,0 +1,212 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from tabmt.cli import main
+from tests.tables import mixed_frame
+
+TINY = ["--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "64", "--threads", "1"]
+FIT = [*TINY, "--steps", "30", "--eval-every", "10"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def fails_with(sentence, *arguments):
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.splitlines()[-1] == f"Error: {sentence}"
+
+
+@pytest.fixture
+def people(tmp_path):
+    path = tmp_path / "people.csv"
+    mixed_frame().to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    mixed_frame().to_csv(folder / "people.csv", index=False)
+    result = run("fit", folder / "people.csv", "-o", folder / "people.tabmt", *FIT)
+    assert result.exit_code == 0, result.output
+    return folder / "people.tabmt"
+
+
+def test_schema_writes_json_that_fit_takes_back(people, tmp_path):
+    result = run("schema", people)
+    schema = json.loads(result.stdout)
+    assert [column["name"] for column in schema["columns"]] == list(mixed_frame().columns)
+    for column in schema["columns"]:
+        if column["name"] == "visits":
+            column["kind"] = "numeric"
+    edited = tmp_path / "schema.json"
+    edited.write_text(json.dumps(schema))
+    result = run("fit", people, "-o", tmp_path / "m.tabmt", "--schema", edited, *FIT)
+    assert result.exit_code == 0, result.output
+    told = json.loads(run("info", tmp_path / "m.tabmt", "--json").stdout)
+    kinds = {column["name"]: column["kind"] for column in told["schema"]["columns"]}
+    assert kinds["visits"] == "numeric"
+
+
+def test_a_model_is_all_that_fit_leaves(model):
+    assert sorted(path.name for path in model.parent.iterdir()) == ["people.csv", "people.tabmt"]
+
+
+def test_sample_writes_the_columns_it_read(model, tmp_path):
+    for ending in ("csv", "parquet", "arrow"):
+        out = tmp_path / f"out.{ending}"
+        result = run("sample", model, "-n", 700, "-o", out, "--seed", 1)
+        assert result.exit_code == 0, result.output
+    frame = pd.read_csv(tmp_path / "out.csv")
+    assert list(frame.columns) == list(mixed_frame().columns) and len(frame) == 700
+    assert len(pd.read_parquet(tmp_path / "out.parquet")) == 700
+
+
+def test_data_goes_to_stdout_and_words_to_stderr(model):
+    result = run("sample", model, "-n", 3, "--seed", 1)
+    lines = result.stdout.splitlines()
+    assert lines[0] == ",".join(mixed_frame().columns) and len(lines) == 4
+    result = run("sample", model, "-n", 3)
+    assert len(result.stdout.splitlines()) == 4
+    assert "sampling with seed" in result.stderr
+
+
+def test_quiet_is_quiet(model):
+    result = run("--quiet", "sample", model, "-n", 3)
+    assert result.stderr == ""
+
+
+def test_temperatures_are_set_for_all_columns_and_for_one(model):
+    cold = run("sample", model, "-n", 5, "--seed", 1, "--temperature", "0").stdout
+    assert cold == run("sample", model, "-n", 5, "--seed", 1, "--temperature", "0").stdout
+    warm = run(
+        "sample", model, "-n", 5, "--seed", 1, "--temperature", "0", "--temperature", "height=9"
+    )
+    assert warm.exit_code == 0 and warm.stdout != cold
+
+
+def test_complete_leaves_no_gaps(model, tmp_path):
+    run("sample", model, "-n", 500, "-o", tmp_path / "x.csv", "--complete", "--seed", 0)
+    assert pd.read_csv(tmp_path / "x.csv").notna().all().all()
+
+
+def test_info_tells_a_person_what_the_model_knows(model):
+    text = run("info", model).stdout
+    for word in ("200 rows", "masked", "height", "numeric", "held out", "torch"):
+        assert word in text
+
+
+def test_fit_goes_on_from_a_model(model, people, tmp_path):
+    result = run("fit", people, "-o", tmp_path / "more.tabmt", "--from", model, *FIT)
+    assert result.exit_code == 0, result.output
+    told = json.loads(run("info", tmp_path / "more.tabmt", "--json").stdout)
+    assert told["card"]["settings"]["width"] == 16
+
+
+def test_mistakes_get_one_sentence_and_exit_code_2(model, people, tmp_path):
+    nowhere = tmp_path / "no" / "m.tabmt"
+    fails_with("There is no file 'nowhere.csv'.", "schema", "nowhere.csv")
+    fails_with("There is no model file 'nowhere.tabmt'.", "info", "nowhere.tabmt")
+    fails_with(
+        f"There is no folder {str(nowhere.parent)!r} to write 'm.tabmt' into.",
+        "fit", people, "-o", nowhere,
+    )  # fmt: skip
+    fails_with(
+        "The temperature 'height=hot' is not a number, nor of the form COLUMN=NUMBER.",
+        "sample", model, "-n", 1, "--temperature", "height=hot",
+    )  # fmt: skip
+    fails_with(
+        "heads is 3, but must divide the width of 16 evenly.",
+        "fit", people, "-o", tmp_path / "m.tabmt", *TINY[:-2], "--heads", 3,
+    )  # fmt: skip
+    fails_with(
+        f"There is no unfinished run to resume: no file "
+        f"{str(tmp_path / 'm.tabmt.checkpoint')!r}.",
+        "fit", people, "-o", tmp_path / "m.tabmt", "--resume",
+    )  # fmt: skip
+    fails_with(
+        f"{str(people)!r} cannot be read as a TabMT model: the file is damaged or of another sort "
+        "(Error while deserializing header: header too large).",
+        "info", people,
+    )  # fmt: skip
+    assert run("sample", model, "-n", -5).exit_code == 2
+    assert not (tmp_path / "m.tabmt").exists()
+
+
+def test_a_nan_loss_gets_a_sentence_and_writes_no_model(people, tmp_path):
+    result = run("fit", people, "-o", tmp_path / "m.tabmt", *FIT, "--learning-rate", "1e38",
+                 "--warmup", "0", "--clip", "1e30")  # fmt: skip
+    assert result.exit_code == 2, result.output
+    assert result.stderr.splitlines()[-1].startswith("Error: The loss became")
+    assert not (tmp_path / "m.tabmt").exists()
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "tabmt.cli", *map(str, arguments)]
+
+
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGINT])
+def test_a_killed_fit_resumes_to_the_model_of_an_unbroken_one(people, tmp_path, way):
+    settings = [*TINY, "--steps", "200", "--eval-every", "50"]
+    broken, whole = tmp_path / "broken.tabmt", tmp_path / "whole.tabmt"
+    process = subprocess.Popen(
+        command("fit", people, "-o", broken, *settings, "--checkpoint-every", 0),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    checkpoint = tmp_path / "broken.tabmt.checkpoint"
+    deadline = time.monotonic() + 60
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, way)
+    process.communicate()
+    assert process.returncode == (130 if way == signal.SIGINT else -9)
+    assert checkpoint.exists() and not broken.exists()
+    fails_with(
+        f"An unfinished run is in {str(checkpoint)!r}. Go on with it by --resume, or delete the "
+        "file to start anew.",
+        "fit", people, "-o", broken, *settings,
+    )  # fmt: skip
+    assert run("fit", people, "-o", broken, *settings, "--resume").exit_code == 0
+    assert run("fit", people, "-o", whole, *settings).exit_code == 0
+    assert not checkpoint.exists()
+    rows = [run("sample", path, "-n", 50, "--seed", 1).stdout for path in (broken, whole)]
+    assert rows[0] == rows[1]
+
+
+def test_output_can_be_piped_to_a_reader_that_stops(model):
+    shell = " ".join(command("sample", model, "-n", 100_000, "--seed", 1)) + " | head -n 2"
+    done = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=120)
+    assert len(done.stdout.splitlines()) == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_demo_shows_both_tables_side_by_side(tmp_path):
+    result = run("demo", "-o", tmp_path / "demo", "--minutes", 0.02)
+    assert result.exit_code == 0, result.output
+    assert "bill_length_mm" in result.stderr and "synthetic" in result.stderr
+    assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == [
+        "penguins.tabmt",
+        "synthetic.csv",
+    ]
+    assert len(pd.read_csv(tmp_path / "demo" / "synthetic.csv")) == 344
+
+
+def test_a_large_sample_is_written_in_parts(model, tmp_path):
+    out = tmp_path / "big.parquet"
+    result = run("sample", model, "-n", 40_000, "-o", out, "--seed", 1)
+    assert result.exit_code == 0, result.output
+    frame = pd.read_parquet(out)
+    assert len(frame) == 40_000
+    assert np.array_equal(frame["id"], np.arange(1, 40_001))
