@@ -23,6 +23,9 @@ lint: .venv/dev  ## format check, lint, types
 fix: .venv/dev  ## apply formatting and safe fixes
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
+docs: .venv/dev  ## regenerate the pages that follow from the code
+	$(BIN)/python docs/generate.py
+
 bench: .venv/bench  ## quality on real tables, into benchmarks/results (DATA=folder of tables)
 	$(BIN)/python -m benchmarks.quality --data $(or $(DATA),../shared/data)
 

@@ -1,0 +1,52 @@
+"""The real tables of the benchmarks: what is predicted, and which columns are left out.
+
+A folder with NAME.parquet and NAME.split.npz (row positions `train`, `val`, `test`) is expected;
+`catboost_tuned.json` beside them holds the CatBoost settings of the TabDDPM protocol.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+
+@dataclass(frozen=True)
+class Dataset:
+    name: str
+    target: str
+    task: Literal["classification", "regression"]
+    left_out: tuple[str, ...] = ()
+
+
+DATASETS = {
+    dataset.name: dataset
+    for dataset in (
+        Dataset("abalone", "Class_number_of_rings", "regression"),
+        Dataset("adult", "income", "classification"),
+        Dataset("california", "MedHouseVal", "regression"),
+        Dataset("churn", "Exited", "classification", ("RowNumber", "CustomerId", "Surname")),
+        Dataset("diabetes", "Outcome", "classification"),
+        Dataset("insurance", "charges", "regression"),
+        Dataset("king", "price", "regression", ("id", "date")),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Split:
+    train: pd.DataFrame
+    valid: pd.DataFrame
+    test: pd.DataFrame
+    catboost: dict[str, Any]
+
+
+def load(folder: Path, dataset: Dataset) -> Split:
+    table = pd.read_parquet(folder / f"{dataset.name}.parquet")
+    table = table.drop(columns=[name for name in dataset.left_out if name in table])
+    rows = np.load(folder / f"{dataset.name}.split.npz")
+    parts = [table.iloc[rows[part]].reset_index(drop=True) for part in ("train", "val", "test")]
+    settings = json.loads((folder / "catboost_tuned.json").read_text())
+    return Split(*parts, catboost=settings[dataset.name])

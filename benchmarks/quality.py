@@ -1,0 +1,105 @@
+"""How good are the rows? Fit, sample a table of training size, score it by ML efficiency.
+
+    python -m benchmarks.quality --data FOLDER --tables adult california --minutes 10
+
+Writes one JSON file per table into benchmarks/results, with command, seed, settings and versions,
+and beside each score what real training rows reach. Wall-clock training time depends on the
+machine, so a result names its cores and what a matrix product reaches on them.
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.datasets import DATASETS, load
+from benchmarks.mle import ml_efficiency
+from tabmt import TabMT
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def peak_gflops(threads: int, size: int = 1024, repeats: int = 10) -> float:
+    """What this machine reaches in float32 matrix products."""
+    torch.set_num_threads(threads)
+    a = torch.ones(size, size)
+    best = float("inf")
+    for _ in range(repeats):
+        started = time.perf_counter()
+        a @ a
+        best = min(best, time.perf_counter() - started)
+    return 2 * size**3 / best / 1e9
+
+
+def run(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str, object]:
+    dataset = DATASETS[name]
+    split = load(folder, dataset)
+    settings = {"network": arguments.network, "threads": arguments.threads}
+    model = TabMT(minutes=arguments.minutes, seed=arguments.seed, **settings).fit(split.train)
+    scores, rates = [], []
+    for sample in range(arguments.samples):
+        started = time.perf_counter()
+        rows = model.sample(len(split.train), seed=sample)
+        rates.append(len(rows) / (time.perf_counter() - started))
+        for seed in range(arguments.judges):
+            scores.append(ml_efficiency(rows, split, dataset, seed=seed, threads=2))
+    real = [
+        ml_efficiency(split.train, split, dataset, seed=seed, threads=2)
+        for seed in range(arguments.judges)
+    ]
+    return {
+        "table": name,
+        "metric": "macro F1" if dataset.task == "classification" else "R2",
+        "protocol": f"quick: {arguments.judges} CatBoost models on each of {arguments.samples} "
+        "samples of training size",
+        "score": float(np.mean(scores)),
+        "scores": scores,
+        "real": float(np.mean(real)),
+        "rows_per_second": float(np.median(rates)),
+        "card": model.card_.to_json(),
+        "command": "python -m benchmarks.quality " + " ".join(arguments.shown),
+        "machine": {
+            "cores": os.cpu_count(),
+            "matrix_product_gflops": peak_gflops(arguments.threads),
+            "python": platform.python_version(),
+            "catboost": importlib.metadata.version("catboost"),
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of tables and splits")
+    parser.add_argument("--tables", nargs="+", default=["adult", "california"], choices=DATASETS)
+    parser.add_argument("--network", default="masked")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--samples", type=int, default=2)
+    parser.add_argument("--judges", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    # The command as anyone can repeat it, whatever their folder is called.
+    shown = ["DATA" if word == str(arguments.data) else word for word in sys.argv[1:]]
+    arguments.shown = shown
+    if not arguments.data.is_dir():
+        parser.error(f"there is no folder {arguments.data} with the tables")
+    RESULTS.mkdir(exist_ok=True)
+    for name in arguments.tables:
+        result = run(name, arguments.data, arguments)
+        path = RESULTS / f"quality-{arguments.network}-{name}.json"
+        path.write_text(json.dumps(result, indent=2) + "\n")
+        print(
+            f"{name}: {result['metric']} {result['score']:.4f} (real rows {result['real']:.4f}), "
+            f"{result['rows_per_second']:.0f} rows/s, into {path}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tabmt.cli import main
+from tests.tables import mixed_frame
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+SHELL = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+QUICK = ["--steps", "3", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "32"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    text = page.read_text()
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    for match in PYTHON.finditer(text):
+        line = text[: match.start()].count("\n") + 1  # tracebacks then point into the page
+        exec(compile("\n" * line + match[1], str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_shell_lines_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mixed_frame().to_csv("people.csv", index=False)
+    for block in SHELL.finditer(page.read_text()):
+        for line in block[1].splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] != ["tabmt"]:
+                continue
+            if words[1] == "fit":
+                words = [w for w in words if w not in ("--minutes", "5")] + QUICK
+            if words[1] == "demo":
+                words += ["--minutes", "0.01"]
+            result = CliRunner().invoke(main, words[1:])
+            assert result.exit_code == 0, f"{line}\n{result.output}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("name", sorted(main.commands))
+def test_every_command_has_an_example_that_it_accepts(name):
+    command = main.commands[name]
+    example = (command.help or "").partition("Example:")[2].split()
+    assert example[:2] == ["tabmt", name]
+    command.make_context(name, example[2:])
+
+
+def test_every_command_is_in_the_readme():
+    readme = (ROOT / "README.md").read_text()
+    for name in main.commands:
+        assert f"tabmt {name}" in readme
+
+
+def test_the_command_line_page_is_up_to_date():
+    page = runpy.run_path(str(ROOT / "docs" / "generate.py"))["cli_page"]()
+    assert (ROOT / "docs" / "cli.md").read_text() == page, "run `make docs`"
+
+
+def test_every_paper_diff_is_listed():
+    assert "PAPER-DIFF" in (ROOT / "docs" / "method.md").read_text()
+    tagged = [p for p in (ROOT / "tabmt").rglob("*.py") if "PAPER-DIFF" in p.read_text()]
+    assert tagged
