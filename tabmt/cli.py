@@ -68,7 +68,7 @@ def options_from(*config_classes: type[Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands)
 @click.version_option(package_name="tabmt")
 @click.option("--quiet", "-q", is_flag=True, help="say nothing but warnings and errors")
 def main(quiet: bool) -> None:
