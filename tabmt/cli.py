@@ -23,6 +23,7 @@ from tabmt.errors import UserError
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tabmt.evaluate import Evaluation
     from tabmt.train import Progress
 
 log = logging.getLogger(__name__)
@@ -273,6 +274,70 @@ def info(model: str, as_json: bool) -> None:
 
 
 @main.command()
+@click.argument("synthetic", nargs=-1, required=True)
+@click.option("--train", required=True, help="the real table that the generator was trained on")
+@click.option("--test", help="real rows that the generator has not seen")
+@click.option("--valid", help="real rows that tell CatBoost when to stop")
+@click.option("--target", help="the column to predict, for ML efficiency")
+@click.option("--rules", "rules_file", help='a JSON file {"name": "end >= start", ...}')
+@click.option("--catboost", "catboost_file", help="a JSON file of CatBoost settings")
+@click.option("--paper", is_flag=True, help="ML efficiency as in the paper: 50 models, slow")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="the same seed, the same figures"
+)
+@click.option("--json", "json_file", help="write every figure to this file")
+@click.option("--report", "report_file", help="write an HTML page to this file")
+def evaluate(
+    synthetic: tuple[str, ...],
+    train: str,
+    test: str | None,
+    valid: str | None,
+    target: str | None,
+    rules_file: str | None,
+    catboost_file: str | None,
+    paper: bool,
+    seed: int,
+    json_file: str | None,
+    report_file: str | None,
+) -> None:
+    """Judge SYNTHETIC tables, of any make, against real ones: how good, how private.
+
+    Every figure stands beside what fresh real rows score.
+
+    \b
+    Example:
+      tabmt evaluate synthetic.csv --train train.csv --test test.csv --target income --report r.html
+    """
+    from tabmt.evaluate import Judge, load_settings
+    from tabmt.rules import load_rules
+
+    for path in (json_file, report_file):
+        if path is not None and not Path(path).parent.is_dir():
+            raise UserError(f"There is no folder {str(Path(path).parent)!r} to write into.")
+    judge = Judge.of(
+        train,
+        test,
+        valid,
+        target=target,
+        rules=[] if rules_file is None else load_rules(rules_file),
+        catboost_settings=None if catboost_file is None else load_settings(catboost_file),
+        paper=paper,
+        seed=seed,
+    )
+    for note in judge.notes:
+        log.warning(note)
+    judged = [judge.judge(path, name=Path(path).name) for path in synthetic]
+    click.echo(figures_table([one.evaluation for one in judged]))
+    if json_file is not None:
+        write_json(Path(json_file), [one.evaluation.to_json() for one in judged])
+    if report_file is not None:
+        from tabmt.report import write_report
+
+        write_report(judge, judged, report_file)
+        log.info("wrote the report to %s", report_file)
+
+
+@main.command()
 @click.option("--output", "-o", default="demo", show_default=True, help="folder for what it makes")
 @click.option("--minutes", type=float, default=1.0, show_default=True, help="training time")
 def demo(output: str, minutes: float) -> None:
@@ -310,6 +375,33 @@ def demo(output: str, minutes: float) -> None:
         rows.add_row(*("" if value is None else escape(str(value)) for value in row.values()))
     console.print(rows)
     log.info("The model and the synthetic table are in %s", folder)
+
+
+def figures_table(evaluations: "list[Evaluation]") -> str:
+    """All figures as lines of text, the tables side by side."""
+    from tabmt.report import format_number
+
+    head = ["metric", *(one.name for one in evaluations), "real rows", "better"]
+    lines = [head]
+    for place, score in enumerate(evaluations[0].scores):
+        values = [format_number(one.scores[place].value) for one in evaluations]
+        better = {"reference": "near real"}.get(score.better, score.better)
+        lines.append([score.title, *values, format_number(score.reference), better])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i in (0, len(head) - 1) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def write_json(path: Path, data: Any) -> None:
+    from tabmt.tables import replacing
+
+    with replacing(path) as beside:
+        beside.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def parse_temperatures(given: tuple[str, ...], names: list[str]) -> dict[str, float]:

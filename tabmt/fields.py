@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-MASK = -1
-"""The token of a cell that is not known; every other token is a code of its column."""
+from tabmt.tokens import MASK
 
 EMBEDDING_SD = 0.05  # paper, appendix "Pseudocode": embeddings, end points and mask token alike
 

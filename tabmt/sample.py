@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tabmt.fields import MASK
 from tabmt.networks import Network
+from tabmt.tokens import MASK
 
 
 def fill(
@@ -71,11 +71,13 @@ def draw(
     weights = (logits / temperature).softmax(1)  # (B, K)
     if allowed is not None:
         weights = weights * allowed
-    # Inverse of the cumulated weights, not normalised: u < 1 keeps the point below the total, and
-    # "right" steps over codes of weight 0, so a forbidden code is never drawn.
+    # Inverse of the cumulated weights, not normalised. The point stays below the total, and "right"
+    # steps over codes of weight 0, so a forbidden code is never drawn.
     cumulated = weights.cumsum(1)  # (B, K)
+    total = cumulated[:, -1:]  # (B, 1)
     uniform = torch.rand(
         len(logits), 1, generator=generator, dtype=torch.float64, device=generator.device
     )
-    point = uniform.to(logits.device) * cumulated[:, -1:]  # (B, 1)
+    below = torch.nextafter(total, torch.zeros_like(total))  # u * total may round up to the total
+    point = torch.minimum(uniform.to(logits.device) * total, below)
     return torch.searchsorted(cumulated, point, right=True).squeeze(1)

@@ -6,6 +6,7 @@ For the synthesizer. It sees integer tokens and a network; where the tokens come
 as an uninterrupted one (same machine, same number of threads, a limit in steps).
 """
 
+import copy
 import logging
 import math
 import time
@@ -30,6 +31,7 @@ Stopped = Literal["steps", "minutes", "early"]
 
 HELD_OUT_ROWS = 4096  # per look; more would cost time and hardly steady the figure
 EVALUATION_BATCH = 1024
+AVERAGE_STEPS = 300  # reach of the running average of the weights
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ class Summary:
 class TrainState:
     """All that a resumed run needs. The tensors are copies, safe to keep while training goes on.
 
-    Names of tensors: `net/...` weights, `best/...` best weights so far, `first/...` and
-    `second/...` AdamW's moments, `count/...` its number of updates.
+    Names of tensors: `net/...` weights, `average/...` their running average, `best/...` the best
+    average so far, `first/...` and `second/...` AdamW's moments, `count/...` its updates.
     """
 
     step: int
@@ -186,13 +188,18 @@ def train(
 ) -> Summary:
     """Train in place, on the device the network is on, and leave the best weights in it.
 
+    The weights that are looked at and kept are a running average over the last few hundred steps.
+
     Ends at `config.steps`, or, when `config.minutes` is given, when that much training time is
     used up (over all resumed runs), or after `config.patience` looks at the held-out rows without
-    improvement. Without held-out rows the last weights are kept. `save` is called every
+    improvement. Without held-out rows the last average is kept. `save` is called every
     `config.checkpoint_every` seconds and on KeyboardInterrupt, which is then raised again.
     """
     assert len(tokens) > 0
     device = next(net.parameters()).device
+    # PAPER-DIFF: the paper keeps the weights themselves. A table that overfits before the learning
+    # rate has come down would then keep weights full of noise (docs/log.md, 2026-11-15).
+    average = copy.deepcopy(net).requires_grad_(False)
     optimizer = make_optimizer(net, config)
     batches = Batches(tokens, config.batch_size, seed=seed)
     held_out = HeldOut.choose(valid_tokens, seed=seed, device=device)
@@ -207,7 +214,7 @@ def train(
         looks, looked_step = resume.looks_without_improvement, resume.looked_step
         best_valid, best_step = resume.best_valid, resume.best_step
         loss_sum, loss_count = resume.loss_sum, resume.loss_count
-        best = _restore(resume.tensors, net, optimizer)
+        best = _restore(resume.tensors, net, average, optimizer)
     started, steps_before = time.monotonic(), step
     saved_at = started
     updating = False
@@ -230,7 +237,7 @@ def train(
             looked_step=looked_step,
             loss_sum=loss_sum,
             loss_count=loss_count,
-            tensors=_copy(net, optimizer, best),
+            tensors=_copy(net, average, optimizer, best),
         )
 
     try:
@@ -243,12 +250,12 @@ def train(
                 and step > looked_step
                 and (step % config.eval_every == 0 or done >= 1.0)
             ):
-                valid = held_out.loss(net)
+                valid = held_out.loss(average)
                 _check_finite(valid, step, rate, config)
                 better = best_valid is None or valid < best_valid
                 updating = True
                 if better:
-                    best = {name: tensor.clone() for name, tensor in net.state_dict().items()}
+                    best = {name: tensor.clone() for name, tensor in average.state_dict().items()}
                     best_valid, best_step = valid, step
                 looked_step, looks = step, 0 if better else looks + 1
                 updating = False
@@ -275,6 +282,7 @@ def train(
             updating = True
             optimizer.step()
             step, loss_sum, loss_count = step + 1, loss_sum + value * count, loss_count + count
+            _average(average, net, step)
             updating = False
 
             now = time.monotonic()
@@ -301,8 +309,7 @@ def train(
             save(state())
         raise
 
-    if best:
-        net.load_state_dict(best)
+    net.load_state_dict(best if best else average.state_dict())
     stopped: Stopped = "minutes" if config.minutes is not None else "steps"
     if looks >= config.patience:
         stopped = "early"
@@ -324,10 +331,22 @@ def _check_finite(loss: float, step: int, rate: float, config: TrainConfig) -> N
         )
 
 
+def _average(average: nn.Module, net: nn.Module, step: int) -> None:
+    """Move the running average; it reaches back a tenth of the steps until that is enough."""
+    share = max(1 / AVERAGE_STEPS, 1 / (1 + step / 10))
+    with torch.no_grad():
+        for mean, parameter in zip(average.parameters(), net.parameters(), strict=True):
+            mean.lerp_(parameter, share)
+
+
 def _copy(
-    net: nn.Module, optimizer: torch.optim.Optimizer, best: dict[str, Tensor]
+    net: nn.Module,
+    average: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    best: dict[str, Tensor],
 ) -> dict[str, Tensor]:
     tensors = {f"net/{name}": tensor for name, tensor in net.state_dict().items()}
+    tensors |= {f"average/{name}": tensor for name, tensor in average.state_dict().items()}
     tensors |= {f"best/{name}": tensor for name, tensor in best.items()}
     for name, parameter in net.named_parameters():
         if moments := optimizer.state.get(parameter):
@@ -338,7 +357,10 @@ def _copy(
 
 
 def _restore(
-    tensors: dict[str, Tensor], net: nn.Module, optimizer: torch.optim.Optimizer
+    tensors: dict[str, Tensor],
+    net: nn.Module,
+    average: nn.Module,
+    optimizer: torch.optim.Optimizer,
 ) -> dict[str, Tensor]:
     """Put weights and moments back; returns the best weights so far."""
     parts: dict[str, dict[str, Tensor]] = {}
@@ -346,6 +368,7 @@ def _restore(
         kind, name = key.split("/", 1)
         parts.setdefault(kind, {})[name] = tensor
     net.load_state_dict(parts["net"])
+    average.load_state_dict(parts["average"])
     for name, parameter in net.named_parameters():
         if name in parts.get("count", {}):
             optimizer.state[parameter] = {

@@ -11,12 +11,14 @@ PACKAGE = Path(__file__).parent.parent / "tabmt"
 LAYERS = [  # a module may import only from earlier lines
     {"errors", "tokens", "seeds"},
     {"config", "grid", "text"},
-    {"identifiers", "quantize", "schema"},
+    {"identifiers", "quantize", "schema", "rules"},
     {"tables", "codecs", "fields"},
     {"networks"},
     {"train", "sample"},
     {"artifact"},
-    {"synthesizer", "demo"},
+    {"synthesizer", "demo", "metrics"},
+    {"evaluate"},
+    {"report"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -27,6 +29,8 @@ FORBIDDEN = {
     "train": TABLES,
     "sample": TABLES,
     "codecs": {"torch"},
+    "metrics": {"torch"},
+    "evaluate": {"torch"},
     "quantize": {"torch", "pyarrow"},
     "schema": {"torch"},
     "tables": {"torch"},

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from tabmt.fields import MASK, Field, Fields
+from tabmt.fields import Field, Fields
+from tabmt.tokens import MASK
 
 WIDTH = 8
 

@@ -6,10 +6,11 @@ from scipy.stats import chisquare
 from torch.nn import functional as F
 
 from tabmt.config import NetworkConfig
-from tabmt.fields import MASK, Field
+from tabmt.fields import Field
 from tabmt.networks import build
 from tabmt.networks.blocks import Block, drop_path, dropout
 from tabmt.networks.masked import MaskedNetwork, draw_mask
+from tabmt.tokens import MASK
 
 FIELDS = [
     Field(3, None),

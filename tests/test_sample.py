@@ -8,10 +8,11 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from tabmt.config import NetworkConfig, TrainConfig
-from tabmt.fields import MASK, Field
+from tabmt.fields import Field
 from tabmt.networks import build
 from tabmt.networks.masked import MaskedNetwork
 from tabmt.sample import draw, fill
+from tabmt.tokens import MASK
 from tabmt.train import train
 
 FIELDS = [Field(3, None), Field(4, (0.0, 0.4, 1.0)), Field(2, None)]

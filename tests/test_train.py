@@ -9,9 +9,10 @@ import torch
 
 from tabmt.config import NetworkConfig, TrainConfig
 from tabmt.errors import TrainingError, UserError
-from tabmt.fields import MASK, Field
+from tabmt.fields import Field
 from tabmt.networks import build
 from tabmt.networks.masked import MaskedNetwork
+from tabmt.tokens import MASK
 from tabmt.train import (
     Batches,
     Progress,
@@ -122,9 +123,9 @@ def test_early_stop_restores_the_best_weights():
     assert summary.best_step < summary.steps < OVERSHOOT.steps
     assert summary.steps == summary.best_step + OVERSHOOT.patience * OVERSHOOT.eval_every
     best = {
-        name.removeprefix("net/"): tensor
+        name.removeprefix("average/"): tensor
         for name, tensor in seen[summary.best_step].tensors.items()
-        if name.startswith("net/")
+        if name.startswith("average/")
     }
     assert same(best, weights(net))
 
@@ -234,14 +235,26 @@ def test_training_learns_what_can_be_learned():
     assert summary.valid_loss < marginal - 0.1
 
 
-def test_without_held_out_rows_the_last_weights_are_kept():
+def test_without_held_out_rows_the_last_average_is_kept():
     config = dataclasses.replace(SHORT, checkpoint_every=0.0, patience=1)
     states: list[TrainState] = []
     net = make()
     summary = train(net, table(50), table(0), config, seed=0, save=states.append)
     assert (summary.steps, summary.best_step, summary.stopped) == (20, 20, "steps")
     assert summary.valid_loss is None
-    assert torch.equal(states[-1].tensors["net/mask_token"], net.mask_token)
+    assert torch.equal(states[-1].tensors["average/mask_token"], net.mask_token)
+
+
+def test_the_average_follows_the_weights_and_forgets_where_they_began():
+    config = dataclasses.replace(SHORT, checkpoint_every=0.0, steps=60)
+    states: list[TrainState] = []
+    net = make()
+    start = net.mask_token.detach().clone()
+    train(net, table(50), table(0), config, seed=0, save=states.append)
+    path = torch.stack([state.tensors["net/mask_token"] for state in states])  # (steps, D)
+    assert (net.mask_token >= path.amin(0)).all()
+    assert (net.mask_token <= path.amax(0)).all()
+    assert (net.mask_token - path[-1]).norm() < 0.2 * (start - path[-1]).norm()
 
 
 def test_zero_steps_leave_the_network_as_it_was():

@@ -12,10 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tabmt.config import NetworkConfig
-from tabmt.fields import EMBEDDING_SD, MASK, Field, Fields
+from tabmt.fields import EMBEDDING_SD, Field, Fields
 from tabmt.networks.blocks import Block
+from tabmt.tokens import MASK
 
 POSITION_SD = 0.01  # paper, appendix "Pseudocode"
+CELLS = 64  # cells of a field that are scored at a time come in multiples of this
+NO_LOSS = -100
 
 
 def draw_mask(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
@@ -76,26 +79,29 @@ class MaskedNetwork(nn.Module):
         x = last.attend(x, generator)  # (B, C, D)
 
         scored = (mask & (tokens != MASK)).T  # (C, B)
-        # By column first, so that each field's cells are one slice of what is picked.
-        cells = scored.flatten().nonzero().squeeze(1)  # (cells,)
-        columns, rows = cells // len(tokens), cells % len(tokens)
-        picked = F.embedding(rows * tokens.shape[1] + columns, x.flatten(0, 1))  # (cells, D)
-        # From here on only cells that carry loss: no other reads what the last MLP makes of them.
+        counts = scored.sum(1)  # (C,)
+        # Each field's cells, filled up to a round number with cells that carry no loss: tensors of
+        # ever new sizes would leave the allocator's heap in ever smaller pieces.
+        sizes = ((counts + CELLS - 1) // CELLS * CELLS).clamp(max=len(tokens))  # (C,)
+        rows_by_need = scored.to(torch.int8).argsort(stable=True, dim=1, descending=True)  # (C, B)
+        rank = torch.arange(len(tokens), device=tokens.device)
+        rows = rows_by_need[rank < sizes[:, None]]  # (cells,), by column
+        columns = torch.arange(len(sizes), device=tokens.device).repeat_interleave(sizes)
+        picked = F.embedding(rows * len(sizes) + columns, x.flatten(0, 1))  # (cells, D)
+        # From here on only these cells: no other reads what the last MLP makes of them.
         picked = self.norm(last.think(picked, generator, rows))
-        if len(cells) == 0:
-            return picked.sum(), 0  # of nothing: zero, and so are its gradients
-        targets = tokens.T.flatten()[cells]  # (cells,)
-        counts = scored.sum(1).tolist()
+        targets = torch.where(scored[columns, rows], tokens[rows, columns], NO_LOSS)  # (cells,)
 
-        total = picked.new_zeros(())
+        total = picked[:0].sum()  # zero, with gradients of zero where nothing is scored
+        parts = sizes.tolist()
         for column, (part, codes) in enumerate(
-            zip(torch.split(picked, counts), torch.split(targets, counts), strict=True)
+            zip(torch.split(picked, parts), torch.split(targets, parts), strict=True)
         ):
             if len(part) == 0:
                 continue
             logits = self.fields.logits(table, part, column)  # (cells of the column, K)
-            total = total + F.cross_entropy(logits, codes, reduction="sum")
-        return total, len(cells)
+            total = total + F.cross_entropy(logits, codes, reduction="sum", ignore_index=NO_LOSS)
+        return total, int(counts.sum())
 
     def _last_block(self) -> Block:
         block = self.blocks[-1]

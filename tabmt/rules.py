@@ -1,0 +1,146 @@
+"""Rules that rows must keep, written as a person would: `end >= start`, `a + b == c`.
+
+A rule is an expression over column names with + - * /, comparisons, `in`, `and`, `or`, `not`,
+numbers and quoted text; names that are not plain words stand in backticks. `if A then B` holds
+where A does not. A row with a gap in a column that the rule names cannot break it.
+"""
+
+import ast
+import json
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tabmt.errors import UserError
+
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+QUOTED = re.compile(r"`([^`]+)`")
+IF_THEN = re.compile(r"^\s*if\s+(.*?)\s+then\s+(.*)$", re.S)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`trees` is one expression that must hold, or a condition and what must hold under it."""
+
+    name: str
+    text: str
+    trees: tuple[ast.expr, ...]
+    columns: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> "Rule":
+        quoted: list[str] = []
+
+        def hide(match: re.Match[str]) -> str:
+            quoted.append(match[1])
+            return f"__column{len(quoted) - 1}"
+
+        hidden = QUOTED.sub(hide, text)
+        parts = IF_THEN.match(hidden)
+        try:
+            pieces = parts.groups() if parts else (hidden,)
+            trees = tuple(ast.parse(piece.strip(), mode="eval").body for piece in pieces)
+        except SyntaxError as error:
+            raise UserError(f"The rule {name!r} cannot be read: {text!r} ({error.msg}).") from error
+        columns: list[str] = []
+        for tree in trees:
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Name):
+                    if node.id.startswith("__column"):
+                        node.id = quoted[int(node.id.removeprefix("__column"))]
+                    if node.id not in columns:
+                        columns.append(node.id)
+        return cls(name, text, trees, tuple(columns))
+
+    def broken(self, columns: Mapping[str, np.ndarray], gaps: Mapping[str, np.ndarray]) -> Any:
+        """(rows,) bool: which rows break the rule. Values are floats or text."""
+        for name in self.columns:
+            if name not in columns:
+                raise UserError(
+                    f"The rule {self.name!r} names a column {name!r} that is not there."
+                )
+        results = [self._value(tree, columns) for tree in self.trees]
+        holds = results[0] if len(results) == 1 else ~np.asarray(results[0]) | results[1]
+        broken = ~np.asarray(holds, dtype=bool)
+        for name in self.columns:
+            broken &= ~gaps[name]
+        return broken
+
+    def _value(self, node: ast.expr, columns: Mapping[str, np.ndarray]) -> Any:
+        def value(inner: ast.expr) -> Any:
+            return self._value(inner, columns)
+
+        match node:
+            case ast.Name():
+                return columns[node.id]
+            case ast.Constant(value=int() | float() | str() as constant):
+                return constant
+            case ast.List() | ast.Tuple() | ast.Set():
+                return [value(item) for item in node.elts]
+            case ast.UnaryOp(op=ast.USub()):
+                return -value(node.operand)
+            case ast.UnaryOp(op=ast.Not()):
+                return ~np.asarray(value(node.operand))
+            case ast.BoolOp():
+                join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+                return join.reduce([value(part) for part in node.values])
+            case ast.BinOp() if type(node.op) in ARITHMETIC:
+                return ARITHMETIC[type(node.op)](value(node.left), value(node.right))
+            case ast.Compare():
+                return self._compare(node, columns)
+        raise UserError(
+            f"The rule {self.name!r} has a part that is not allowed: {ast.unparse(node)!r}. "
+            "Use + - * /, comparisons, in, and, or, not, numbers and quoted text."
+        )
+
+    def _compare(self, node: ast.Compare, columns: Mapping[str, np.ndarray]) -> Any:
+        left = self._value(node.left, columns)
+        results = []
+        for op, comparator in zip(node.ops, node.comparators, strict=True):
+            right = self._value(comparator, columns)
+            if isinstance(op, ast.In | ast.NotIn):
+                found = np.isin(left, right)
+                results.append(found if isinstance(op, ast.In) else ~found)
+            elif isinstance(op, ast.Eq | ast.NotEq) and _floats(left) and _floats(right):
+                # 0.1 + 0.2 is 0.3 to the person who wrote the rule.
+                close = np.isclose(left, right, rtol=1e-9, atol=1e-12)
+                results.append(close if isinstance(op, ast.Eq) else ~close)
+            else:
+                results.append(COMPARISONS[type(op)](left, right))
+            left = right
+        return np.logical_and.reduce(results)
+
+
+def _floats(value: Any) -> bool:
+    return np.asarray(value).dtype.kind in "iuf"
+
+
+def load_rules(path: str) -> list[Rule]:
+    """A JSON file {"name": "rule", ...}."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            data = json.load(file)
+    except FileNotFoundError as error:
+        raise UserError(f"There is no rules file {path!r}.") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"The rules file {path!r} is not valid JSON: {error}.") from error
+    if not isinstance(data, dict) or not all(isinstance(text, str) for text in data.values()):
+        raise UserError(f'The rules file {path!r} must be of the form {{"name": "rule", ...}}.')
+    return [Rule.parse(name, text) for name, text in data.items()]

@@ -1,0 +1,175 @@
+"""Copies, shuffled columns and held-out rows: each metric orders them as theory demands."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tabmt.demo import penguins
+from tabmt.errors import UserError
+from tabmt.evaluate import Evaluation, Judge, evaluate
+from tabmt.rules import Rule
+
+
+@pytest.fixture(scope="module")
+def real():
+    frame = pd.read_csv(penguins())
+    rows = np.random.default_rng(0).permutation(len(frame))
+    parts = np.split(rows, [150, 250])
+    return [frame.iloc[part].reset_index(drop=True) for part in parts]
+
+
+@pytest.fixture(scope="module")
+def judged(real):
+    """Evaluations of: copies of training rows, shuffled columns, and fresh real rows."""
+    train, test, fresh = real
+    judge = Judge.of(
+        train, test, target="species", rules=[Rule.parse("long", "bill_length_mm > 10")]
+    )
+    rng = np.random.default_rng(1)
+    tables = {
+        "copy": train.iloc[rng.integers(0, len(train), len(fresh))].reset_index(drop=True),
+        "shuffle": pd.DataFrame({name: rng.permutation(train[name]) for name in train})[
+            : len(fresh)
+        ],
+        "fresh": fresh,
+    }
+    return {name: judge.judge(table, name).evaluation for name, table in tables.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [
+        ("ml_efficiency", ["shuffle", "fresh"]),
+        ("detector_auc", ["fresh", "shuffle"]),
+        ("pair_distance", ["fresh", "shuffle"]),
+        ("correlation_error", ["fresh", "shuffle"]),
+        ("gap_correlation_error", ["fresh", "shuffle"]),
+        ("beta_recall", ["shuffle", "fresh"]),
+        ("precision", ["shuffle", "fresh"]),
+        ("copies", ["fresh", "copy"]),
+        ("copies", ["shuffle", "copy"]),
+        ("share_closer_to_train", ["fresh", "copy"]),
+        ("dcr_median", ["copy", "fresh", "shuffle"]),
+        ("dcr_5", ["copy", "fresh", "shuffle"]),
+        ("nndr", ["copy", "fresh", "shuffle"]),
+    ],
+)
+def test_copies_shuffled_columns_and_fresh_rows_are_ordered_as_theory_demands(judged, name, order):
+    values = [judged[table][name].value for table in order]
+    assert values == sorted(values) and values[0] < values[-1]
+
+
+def test_fresh_rows_score_near_the_reference(judged):
+    for name, slack in {
+        "ml_efficiency": 0.08,
+        "column_distance": 0.06,
+        "correlation_error": 0.05,
+        "share_closer_to_train": 0.12,
+        "dcr_median": 0.05,
+        "precision": 0.1,
+        "recall": 0.1,
+    }.items():
+        score = judged["fresh"][name]
+        assert abs(score.value - score.reference) < slack, name
+
+
+def test_the_worst_case_of_a_headline_is_worse_than_its_reference(judged):
+    for name in ("ml_efficiency", "detector_auc", "correlation_error", "share_closer_to_train"):
+        score = judged["fresh"][name]
+        better = score.reference - score.worst
+        assert better > 0 if score.better == "higher" else better < 0
+
+
+def test_copies_and_nothing_else_are_copies(judged):
+    assert judged["copy"]["copies"].value == 1.0
+    assert judged["copy"]["dcr_median"].value == 0.0
+    assert judged["copy"]["share_closer_to_train"].value > 0.95
+    assert judged["fresh"]["copies"].value == 0.0
+
+
+def test_rules_are_counted_beside_the_real_table(judged):
+    score = judged["fresh"]["rule: long"]
+    assert (score.value, score.reference) == (0.0, 0.0)
+
+
+def test_an_evaluation_survives_json(judged):
+    one = judged["copy"]
+    assert Evaluation.from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
+def test_the_same_seed_gives_the_same_figures(real):
+    train, test, fresh = real
+    one, two = (evaluate(fresh, train, test, target="species", seed=3) for _ in range(2))
+    assert one == two
+
+
+def test_a_metric_that_cannot_be_had_says_why_and_the_others_go_on(real):
+    train, test, fresh = real
+    same = fresh.assign(species="Adelie")
+    found = evaluate(same, train, test, target="species")
+    assert found["ml_efficiency"].value is None
+    assert found["ml_efficiency"].note == (
+        "the target 'species' does not vary in the table trained on"
+    )
+    assert found["dcr_median"].value > 0
+
+
+def test_the_papers_protocol_says_how_many_rows_it_needs(real):
+    train, test, fresh = real
+    found = evaluate(fresh, train, test, target="species", paper=True)
+    assert found["ml_efficiency"].note == (
+        "the paper's protocol needs 5 samples of 1,200 rows, so a synthetic table of 6,000 rows; "
+        "this one has 94"
+    )
+
+
+def test_the_papers_protocol_runs(real):
+    train, test, fresh = real
+    many = pd.concat([fresh] * 64, ignore_index=True)
+    settings = {"iterations": 3}
+    found = evaluate(many, train, test, target="species", paper=True, catboost_settings=settings)[
+        "ml_efficiency"
+    ]
+    assert found.value > 0.5
+    assert "10 CatBoost models on each of 5 samples of 8 times" in found.note
+
+
+def test_without_a_test_table_one_is_split_off_and_told(real):
+    train, _, fresh = real
+    judge = Judge.of(train)
+    assert len(judge.test) == 30 and len(judge.train) == 120
+    assert judge.notes[0].startswith("No test table was given, so 30 of the training rows serve")
+    assert judge.judge(fresh).evaluation["ml_efficiency"].note == "no target column was named"
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "sentence"),
+    [
+        (
+            lambda t: t.drop(columns="sex"),
+            {},
+            "The synthetic table has no column 'sex'; it has: species, island, bill_length_mm, "
+            "bill_depth_mm, flipper_length_mm, body_mass_g, year.",
+        ),
+        (
+            lambda t: t.assign(body_mass_g="heavy"),
+            {},
+            "Column 'body_mass_g' should hold numbers, but does not: "
+            "Failed to parse string: 'heavy' as a scalar of type double",
+        ),
+        (lambda t: t[:0], {}, "The synthetic table 'synthetic' has no rows."),
+        (
+            lambda t: t,
+            {"target": "specie"},
+            "The target 'specie' cannot be predicted: the table has: species, island, "
+            "bill_length_mm, bill_depth_mm, flipper_length_mm, body_mass_g, sex, year.",
+        ),
+    ],
+)
+def test_tables_that_cannot_be_judged_get_a_sentence(real, change, options, sentence):
+    train, test, fresh = real
+    with pytest.raises(UserError) as error:
+        evaluate(change(fresh), train, test, **options)
+    assert str(error.value) == sentence

@@ -1,0 +1,190 @@
+"""Each metric against someone else's correct code, or a direct quadratic one."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from scipy.stats import ks_2samp
+from sklearn.neighbors import NearestNeighbors
+
+from tabmt.metrics import coverage, fidelity, privacy, validity
+from tabmt.metrics.neighbours import nearest, within
+from tabmt.metrics.view import Lens
+from tabmt.rules import Rule
+from tabmt.schema import infer
+from tests.tables import mixed_frame
+
+
+def views(*frames):
+    tables = [pa.Table.from_pandas(frame, preserve_index=False) for frame in frames]
+    lens = Lens.grind(tables[0], infer(tables[0]))
+    return [lens.view(table, "test") for table in tables]
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return views(mixed_frame(300, seed=0), mixed_frame(200, seed=1))
+
+
+def test_the_lens_tells_numbers_from_categories_and_leaves_ids_out(pair):
+    lens = pair[0].lens
+    assert lens.kinds["height"] == "number" and lens.kinds["group"] == "category"
+    assert list(lens.left_out) == ["id"] and "id" not in lens.names
+
+
+def test_column_distances_are_those_of_scipy_and_of_pandas(pair):
+    one, two = mixed_frame(300, seed=0), mixed_frame(200, seed=1)
+    distances = fidelity.column_distances(*pair)
+    for name in ("height", "weight"):
+        expected = ks_2samp(one[name].dropna(), two[name].dropna()).statistic
+        assert distances[name] == pytest.approx(expected)
+    for name in ("group", "city", "member"):
+        words = [f[name].astype(object).fillna("gap") for f in (one, two)]
+        shares = [w.value_counts(normalize=True) for w in words]
+        expected = shares[0].sub(shares[1], fill_value=0).abs().sum() / 2
+        assert distances[name] == pytest.approx(expected)
+
+
+def test_column_distances_are_those_of_sdmetrics(pair):
+    single = pytest.importorskip("sdmetrics.single_column", reason="sdmetrics is not installed")
+    one, two = mixed_frame(300, seed=0), mixed_frame(200, seed=1)
+    distances = fidelity.column_distances(*pair)
+    ks = single.KSComplement.compute(one["height"], two["height"])
+    tv = single.TVComplement.compute(one["group"].astype(str), two["group"].astype(str))
+    assert distances["height"] == pytest.approx(1 - ks)
+    assert distances["group"] == pytest.approx(1 - tv)
+
+
+def test_correlations_are_those_of_pandas(pair):
+    frame = mixed_frame(300, seed=0)
+    ours, fields = fidelity.correlations(pair[0])
+    columns = {}
+    for place, name in enumerate(fields):
+        if name in pair[0].numbers:
+            columns[place] = pd.Series(pair[0].numbers[name])
+        else:
+            words = pair[0].lens.words[name]
+            word = words[place - fields.index(name)]
+            values = frame[name].astype(object).map(lambda v: v if pd.isna(v) else str(v))
+            if name == "member":
+                values = values.str.lower()
+            columns[place] = (values == word).astype(float).where(values.notna())
+    expected = pd.DataFrame(columns).corr().to_numpy()
+    assert np.allclose(ours, expected, equal_nan=True, atol=1e-9)
+
+
+def test_correlation_errors_leave_out_pairs_within_a_field(pair):
+    _, fields = fidelity.correlations(pair[0])
+    different = sum(a != b for i, a in enumerate(fields) for b in fields[i + 1 :])
+    assert len(fidelity.correlation_errors(*pair)) == different
+    assert fidelity.correlation_errors(pair[0], pair[0]).max() == 0
+
+
+def test_neighbours_are_those_of_scikit_learn(rng):
+    queries, reference = rng.normal(size=(300, 20)), rng.normal(size=(200, 20))
+    queries[:5] = reference[:5]  # exact copies have distance exactly 0
+    distances, places = nearest(queries, reference, 3)
+    expected = NearestNeighbors(n_neighbors=3).fit(reference).kneighbors(queries)
+    assert np.allclose(distances, expected[0], atol=1e-7)
+    assert np.array_equal(places, expected[1])
+    assert (distances[:5, 0] == 0).all()
+
+
+def test_a_row_is_not_its_own_neighbour(rng):
+    rows = rng.normal(size=(100, 5))
+    expected = NearestNeighbors(n_neighbors=2).fit(rows).kneighbors()[0]
+    assert np.allclose(nearest(rows, rows, 2, same=True)[0], expected, atol=1e-6)
+
+
+def test_blocks_change_nothing(rng, monkeypatch):
+    queries, reference = rng.normal(size=(50, 4)), rng.normal(size=(40, 4))
+    whole = nearest(queries, reference, 2)
+    monkeypatch.setattr("tabmt.metrics.neighbours.BLOCK_BYTES", 40 * 4 * 7)
+    parts = nearest(queries, reference, 2)
+    assert np.allclose(whole[0], parts[0]) and np.array_equal(whole[1], parts[1])
+
+
+def test_precision_and_recall_are_those_of_a_direct_implementation(rng):
+    real, made = rng.normal(size=(120, 6)), rng.normal(size=(120, 6)) * 1.3 + 0.2
+
+    def direct(centres, points, k=3):
+        own = np.sort(np.linalg.norm(centres[:, None] - centres[None], axis=2), axis=1)[:, k]
+        between = np.linalg.norm(points[:, None] - centres[None], axis=2)
+        return (between <= own[None]).any(1).mean()
+
+    precision, recall = coverage.precision_recall(real, made)
+    assert precision == pytest.approx(direct(real, made))
+    assert recall == pytest.approx(direct(made, real))
+    assert within(real[:1], real[:1], np.array([0.0])).all()
+
+
+def test_dcr_is_the_median_of_scikit_learns_distances(pair):
+    train, rows = pair
+    found = privacy.closeness(rows, train)
+    expected = NearestNeighbors(n_neighbors=2).fit(train.matrix).kneighbors(rows.matrix)[0]
+    assert found.median == pytest.approx(np.median(expected[:, 0]), abs=1e-6)
+    assert found.fifth_percentile == pytest.approx(np.quantile(expected[:, 0], 0.05), abs=1e-6)
+    assert found.ratio == pytest.approx(np.median(expected[:, 0] / expected[:, 1]), abs=1e-6)
+
+
+def test_numbers_are_scaled_by_training_rows_and_categories_are_one_apart():
+    frame = pd.DataFrame({"x": [0.5, 10.5, 5.5], "c": ["a", "b", "a"]})
+    train, other = views(frame, pd.DataFrame({"x": [10.5], "c": ["z"]}))
+    away = np.linalg.norm(train.matrix[:, None] - train.matrix[None], axis=2)
+    assert away[0, 2] == pytest.approx(0.5)
+    assert away[1, 2] == pytest.approx(np.sqrt(0.5**2 + 1))
+    # a category that training never saw differs from all of them
+    assert np.linalg.norm(other.matrix[0] - train.matrix[1]) == pytest.approx(1.0)
+
+
+def test_copies_are_found_letter_for_letter(pair):
+    train, rows = pair
+    assert privacy.copies(train, train) == 1.0
+    assert privacy.copies(rows, train) == 0.0
+
+
+def test_diversity_is_the_share_of_values_found():
+    one, two = views(
+        pd.DataFrame({"x": [1.5, 2.5, 3.5, 4.5], "c": list("abab")}),
+        pd.DataFrame({"x": [1.5, 2.5, 9.5, 9.5], "c": list("aaaa")}),
+    )
+    assert coverage.diversity(one, two) == pytest.approx((2 / 4 + 1 / 2) / 2)
+
+
+def test_values_outside_the_support_are_counted():
+    one, two = views(
+        pd.DataFrame({"x": [1.5, 2.5, 3.5, 4.5], "c": list("abab")}),
+        pd.DataFrame({"x": [0.5, 2.5, 9.5, None], "c": ["z", "a", "a", None]}),
+    )
+    assert validity.outside_support(one, two) == {
+        "x": pytest.approx(2 / 3),
+        "c": pytest.approx(1 / 3),
+    }
+
+
+def test_types_that_differ_are_named():
+    real = pa.table({"a": [1], "b": ["x"], "c": [1.5]})
+    made = pa.table({"a": [1.0], "b": pa.array(["x"], pa.large_string())})
+    assert validity.type_differences(real, made) == {
+        "a": "double instead of int64",
+        "c": "is missing",
+    }
+
+
+def test_broken_rules_are_counted_by_share():
+    table = pa.table({"a": [1, 2, 3, 4], "b": [2, 2, 2, None], "c": list("xyxy")})
+    schema = infer(table)
+    assert validity.broken_rule_share(Rule.parse("r", "b >= a"), table, schema) == 0.25
+    assert validity.broken_rule_share(Rule.parse("r", "c == 'x'"), table, schema) == 0.5
+
+
+def test_gap_metrics_see_rates_and_correlations():
+    rng = np.random.default_rng(0)
+    gap = rng.random(500) < 0.3
+    together = pd.DataFrame({"x": np.where(gap, np.nan, rng.random(500)),
+                             "y": np.where(gap, np.nan, rng.random(500))})  # fmt: skip
+    apart = together.assign(y=together["y"].sample(frac=1, random_state=0).to_numpy())
+    one, two = views(together, apart)
+    assert fidelity.gap_rate_error(one, two) == 0
+    assert fidelity.gap_correlation_error(one, one) == 0
+    assert fidelity.gap_correlation_error(one, two) > 0.8

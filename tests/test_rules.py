@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from tabmt.errors import UserError
+from tabmt.rules import Rule, load_rules
+
+COLUMNS = {
+    "a": np.array([1.0, 2.0, np.nan, 0.1]),
+    "b": np.array([2.0, 2.0, 1.0, 0.2]),
+    "the sum": np.array([3.0, 5.0, 1.0, 0.3]),
+    "city": np.array(["Oslo", "Rome", "Oslo", ""]),
+}
+GAPS = {name: np.zeros(4, bool) for name in COLUMNS}
+GAPS["a"] = np.isnan(COLUMNS["a"])
+GAPS["city"] = COLUMNS["city"] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [
+        ("b >= a", [False, False, False, False]),
+        ("a < b", [False, True, False, False]),
+        ("a + b == `the sum`", [False, True, False, False]),
+        ("1 <= b <= 2", [False, False, False, True]),
+        ("city in ['Oslo']", [False, True, False, False]),
+        ("city not in ['Oslo']", [True, False, True, False]),
+        ("if city == 'Oslo' then b > 1", [False, False, True, False]),
+        ("a > 1 or not b == 2", [True, False, False, False]),
+        ("-a * 2 / 2 - 1 < 0 and b > 0", [False, False, False, False]),
+    ],
+)
+def test_rows_that_break_a_rule_are_found_and_gaps_cannot(text, broken):
+    assert Rule.parse("r", text).broken(COLUMNS, GAPS).tolist() == broken
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a >", "The rule 'r' cannot be read: 'a >' (invalid syntax)."),
+        ("c > 1", "The rule 'r' names a column 'c' that is not there."),
+        (
+            "a.__class__ == 1",
+            "The rule 'r' has a part that is not allowed: 'a.__class__'. "
+            "Use + - * /, comparisons, in, and, or, not, numbers and quoted text.",
+        ),
+        (
+            "open('x') == 1",
+            "The rule 'r' names a column 'open' that is not there.",
+        ),
+    ],
+)
+def test_what_is_no_rule_gets_a_sentence(text, sentence):
+    with pytest.raises(UserError) as error:
+        Rule.parse("r", text).broken(COLUMNS, GAPS)
+    assert str(error.value) == sentence
+
+
+def test_rules_come_from_a_json_file(tmp_path):
+    path = tmp_path / "rules.json"
+    path.write_text('{"order": "b >= a"}')
+    assert [(rule.name, rule.columns) for rule in load_rules(str(path))] == [("order", ("b", "a"))]
+    path.write_text("[1]")
+    with pytest.raises(UserError) as error:
+        load_rules(str(path))
+    assert str(error.value) == (
+        f'The rules file {str(path)!r} must be of the form {{"name": "rule", ...}}.'
+    )
