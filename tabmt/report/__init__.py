@@ -185,6 +185,10 @@ def _column(real: View, view: View, name: str) -> str:
     if name in real.numbers:
         pair = [v[np.isfinite(v)] for v in (real.numbers[name], view.numbers[name])]
         if all(map(len, pair)):
+            column = next(one for one in real.lens.schema.columns if one.name == name)
+            if column.kind == "datetime" and not column.dtype.startswith(("time32", "time64")):
+                # The view counts microseconds, the chart milliseconds.
+                return charts.histogram(pair[0] / 1000, pair[1] / 1000, "", dates=True)
             return charts.histogram(pair[0], pair[1], "")
         return ""
     words = real.lens.words[name]

@@ -52,8 +52,10 @@ def _values(**columns: Any) -> dict[str, Any]:
     return {"values": [dict(zip(names, row, strict=True)) for row in rows]}
 
 
-def histogram(real: np.ndarray, synthetic: np.ndarray, title: str, *, bins: int = 30) -> str:
-    """Two distributions of numbers laid over each other, as shares."""
+def histogram(
+    real: np.ndarray, synthetic: np.ndarray, title: str, *, bins: int = 30, dates: bool = False
+) -> str:
+    """Two distributions laid over each other, as shares; `dates` are milliseconds since 1970."""
     every = np.concatenate([real, synthetic])
     low, high = np.quantile(every, [0.005, 0.995])  # a far outlier would squeeze all the rest
     if high <= low:
@@ -73,7 +75,8 @@ def histogram(real: np.ndarray, synthetic: np.ndarray, title: str, *, bins: int 
             "data": _values(start=starts, end=ends, share=shares, table=names),
             "mark": {"type": "bar", "opacity": 0.55},
             "encoding": {
-                "x": {"field": "start", "type": "quantitative", "title": title,
+                "x": {"field": "start", "type": "temporal" if dates else "quantitative",
+                      "title": title,
                       "scale": {"zero": False, "nice": False}},
                 "x2": {"field": "end"},
                 "y2": {"datum": 0},
