@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 help:      ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/'
 
-demo: .venv/tabmt  ## fit an embedded real table, sample it, show both side by side
+demo: .venv/eval  ## fit an embedded real table, sample it, judge it, write a report
 	$(BIN)/tabmt demo -o demo
 
 test: .venv/dev  ## fast tests
@@ -26,7 +26,7 @@ fix: .venv/dev  ## apply formatting and safe fixes
 docs: .venv/dev  ## regenerate the pages that follow from the code
 	$(BIN)/python docs/generate.py
 
-bench: .venv/bench  ## quality on real tables, into benchmarks/results (DATA=folder of tables)
+bench: .venv/eval  ## quality on real tables, into benchmarks/results (DATA=folder of tables)
 	$(BIN)/python -m benchmarks.quality --data $(or $(DATA),../shared/data)
 
 clean:     ## remove what the targets made
@@ -40,10 +40,10 @@ clean:     ## remove what the targets made
 	$(PIP) -e .
 	@touch $@
 
-.venv/dev: .venv/tabmt
-	$(PIP) -e '.[dev]'
+.venv/eval: .venv/tabmt
+	$(PIP) -e '.[eval]'
 	@touch $@
 
-.venv/bench: .venv/tabmt
-	$(PIP) -e '.[bench]'
+.venv/dev: .venv/tabmt
+	$(PIP) -e '.[dev]'
 	@touch $@

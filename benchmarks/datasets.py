@@ -12,6 +12,11 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from tabmt.metrics.utility import ml_efficiency
+from tabmt.metrics.view import Lens
+from tabmt.schema import infer
+from tabmt.tables import load as load_table
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -37,10 +42,20 @@ DATASETS = {
 
 @dataclass(frozen=True)
 class Split:
+    """The real rows of a benchmark, with the CatBoost settings that were tuned on them."""
+
     train: pd.DataFrame
     valid: pd.DataFrame
     test: pd.DataFrame
     catboost: dict[str, Any]
+
+    def efficiency(self, rows: pd.DataFrame, dataset: Dataset, seed: int) -> float:
+        """ML efficiency of a table: macro F1 or R2 on the real test rows."""
+        tables = [load_table(part)[0] for part in (self.train, rows, self.valid, self.test)]
+        lens = Lens.grind(tables[0], infer(tables[0]))
+        train, valid, test = (lens.view(table, "benchmark") for table in tables[1:])
+        found = ml_efficiency(train, valid, test, dataset.target, settings=self.catboost, seed=seed)
+        return found.score
 
 
 def load(folder: Path, dataset: Dataset) -> Split:

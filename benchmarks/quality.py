@@ -1,46 +1,26 @@
 """How good are the rows? Fit, sample a table of training size, score it by ML efficiency.
 
-    python -m benchmarks.quality --data FOLDER --tables adult california --minutes 10
+    python -m benchmarks.quality --data DATA --tables adult california --minutes 10
 
-Writes one JSON file per table into benchmarks/results, with command, seed, settings and versions,
-and beside each score what real training rows reach. Wall-clock training time depends on the
+Writes one JSON file per table into benchmarks/results. Wall-clock training time depends on the
 machine, so a result names its cores and what a matrix product reaches on them.
 """
 
 import argparse
-import importlib.metadata
 import json
-import os
-import platform
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from benchmarks.datasets import DATASETS, load
-from benchmarks.mle import ml_efficiency
+from benchmarks.machine import RESULTS, told
 from tabmt import TabMT
 
-RESULTS = Path(__file__).parent / "results"
 
-
-def peak_gflops(threads: int, size: int = 1024, repeats: int = 10) -> float:
-    """What this machine reaches in float32 matrix products."""
-    torch.set_num_threads(threads)
-    a = torch.ones(size, size)
-    best = float("inf")
-    for _ in range(repeats):
-        started = time.perf_counter()
-        a @ a
-        best = min(best, time.perf_counter() - started)
-    return 2 * size**3 / best / 1e9
-
-
-def run(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str, object]:
+def run(name: str, arguments: argparse.Namespace) -> dict[str, object]:
     dataset = DATASETS[name]
-    split = load(folder, dataset)
+    split = load(arguments.data, dataset)
     settings = {"network": arguments.network, "threads": arguments.threads}
     model = TabMT(minutes=arguments.minutes, seed=arguments.seed, **settings).fit(split.train)
     scores, rates = [], []
@@ -48,12 +28,8 @@ def run(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str, obj
         started = time.perf_counter()
         rows = model.sample(len(split.train), seed=sample)
         rates.append(len(rows) / (time.perf_counter() - started))
-        for seed in range(arguments.judges):
-            scores.append(ml_efficiency(rows, split, dataset, seed=seed, threads=2))
-    real = [
-        ml_efficiency(split.train, split, dataset, seed=seed, threads=2)
-        for seed in range(arguments.judges)
-    ]
+        scores += [split.efficiency(rows, dataset, seed) for seed in range(arguments.judges)]
+    real = [split.efficiency(split.train, dataset, seed) for seed in range(arguments.judges)]
     return {
         "table": name,
         "metric": "macro F1" if dataset.task == "classification" else "R2",
@@ -64,13 +40,7 @@ def run(name: str, folder: Path, arguments: argparse.Namespace) -> dict[str, obj
         "real": float(np.mean(real)),
         "rows_per_second": float(np.median(rates)),
         "card": model.card_.to_json(),
-        "command": "python -m benchmarks.quality " + " ".join(arguments.shown),
-        "machine": {
-            "cores": os.cpu_count(),
-            "matrix_product_gflops": peak_gflops(arguments.threads),
-            "python": platform.python_version(),
-            "catboost": importlib.metadata.version("catboost"),
-        },
+        **told("benchmarks.quality", arguments.data, arguments.threads),
     }
 
 
@@ -81,18 +51,15 @@ def main() -> None:
     parser.add_argument("--network", default="masked")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--samples", type=int, default=2)
+    parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--judges", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    # The command as anyone can repeat it, whatever their folder is called.
-    shown = ["DATA" if word == str(arguments.data) else word for word in sys.argv[1:]]
-    arguments.shown = shown
     if not arguments.data.is_dir():
         parser.error(f"there is no folder {arguments.data} with the tables")
     RESULTS.mkdir(exist_ok=True)
     for name in arguments.tables:
-        result = run(name, arguments.data, arguments)
+        result = run(name, arguments)
         path = RESULTS / f"quality-{arguments.network}-{name}.json"
         path.write_text(json.dumps(result, indent=2) + "\n")
         print(

@@ -341,40 +341,57 @@ def evaluate(
 @click.option("--output", "-o", default="demo", show_default=True, help="folder for what it makes")
 @click.option("--minutes", type=float, default=1.0, show_default=True, help="training time")
 def demo(output: str, minutes: float) -> None:
-    """Learn an embedded real table (penguins), generate rows, show both side by side.
+    """Learn an embedded real table (penguins), generate rows, judge them, write a report.
 
     \b
     Example:
       tabmt demo -o demo
     """
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
     from tabmt import tables
-    from tabmt.demo import penguins, side_by_side
+    from tabmt.demo import penguins, side_by_side, split
+    from tabmt.evaluate import Judge
+    from tabmt.report import verdict, write_report
     from tabmt.synthesizer import TabMT
 
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
-    real, _ = tables.load(penguins())
-    log.info("Learning the penguins table (%d birds) for up to %g minutes", len(real), minutes)
+    train, test = split(folder)
+    real, _ = tables.load(train)
+    log.info(
+        "Learning %d penguins of %s for up to %g minutes", len(real), Path(penguins()).name, minutes
+    )
     with training_progress() as on_step:
-        model = TabMT(minutes=minutes, seed=0).fit(penguins(), on_step=on_step)
+        model = TabMT(minutes=minutes, seed=0).fit(train, on_step=on_step)
     model.save(folder / "penguins.tabmt")
     synthetic = model.sample(len(real), seed=1, kind="arrow")
     tables.write_file(folder / "synthetic.csv", model.schema_, [synthetic])
 
-    console = Console(stderr=True, highlight=False)
-    grid = Table("column", "real", "synthetic", title="median (5 % to 95 %), or shares")
-    for line in side_by_side(model.learned_.codec.read(real), synthetic, model.schema_):
-        grid.add_row(*(escape(cell) for cell in line))
-    console.print(grid)
-    rows = Table(*model.schema_.names, title="five synthetic rows")
-    for row in synthetic.slice(0, 5).to_pylist():
-        rows.add_row(*("" if value is None else escape(str(value)) for value in row.values()))
-    console.print(rows)
-    log.info("The model and the synthetic table are in %s", folder)
+    both = side_by_side(model.learned_.codec.read(real), synthetic, model.schema_)
+    show(("column", "real", "synthetic"), both, "median (5 % to 95 %), or shares")
+    rows = [tuple("" if v is None else str(v) for v in row.values())
+            for row in synthetic.slice(0, 5).to_pylist()]  # fmt: skip
+    show(tuple(model.schema_.names), rows, "five synthetic rows")
+
+    log.info("Judging them against the penguins that were held out")
+    judge = Judge.of(train, test, target="species")
+    logging.getLogger("tabmt.evaluate").setLevel(logging.WARNING)
+    judged = judge.judge(folder / "synthetic.csv", name="synthetic.csv")
+    write_report(judge, [judged], folder / "report.html")
+    for sentence in verdict(judged.evaluation):
+        click.echo(sentence)
+    click.echo(f"The report is {folder / 'report.html'}; the model and the rows lie beside it.")
+
+
+def show(names: tuple[str, ...], rows: list[tuple[str, ...]], title: str) -> None:
+    """A small table for people, on standard error."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    grid = Table(*names, title=title)
+    for row in rows:
+        grid.add_row(*(escape(cell) for cell in row))
+    Console(stderr=True, highlight=False).print(grid)
 
 
 def figures_table(evaluations: "list[Evaluation]") -> str:

@@ -140,6 +140,10 @@ def test_mistakes_get_one_sentence_and_exit_code_2(model, people, tmp_path):
         "(Error while deserializing header: header too large).",
         "info", people,
     )  # fmt: skip
+    fails_with(
+        "There is no rules file 'nowhere.json'.",
+        "evaluate", people, "--train", people, "--rules", "nowhere.json",
+    )  # fmt: skip
     assert run("sample", model, "-n", -5).exit_code == 2
     assert not (tmp_path / "m.tabmt").exists()
 
@@ -196,11 +200,38 @@ def test_demo_shows_both_tables_side_by_side(tmp_path):
     result = run("demo", "-o", tmp_path / "demo", "--minutes", 0.02)
     assert result.exit_code == 0, result.output
     assert "bill_length_mm" in result.stderr and "synthetic" in result.stderr
+    assert "The report is" in result.stdout.splitlines()[-1]
     assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == [
         "penguins.tabmt",
+        "report.html",
         "synthetic.csv",
+        "test.csv",
+        "train.csv",
     ]
-    assert len(pd.read_csv(tmp_path / "demo" / "synthetic.csv")) == 344
+    assert len(pd.read_csv(tmp_path / "demo" / "synthetic.csv")) == 258
+
+
+def test_evaluate_prints_writes_and_draws(model, tmp_path):
+    mixed_frame(150, seed=5).to_csv(tmp_path / "test.csv", index=False)
+    mixed_frame(150, seed=6).to_csv(tmp_path / "fresh.csv", index=False)
+    run("sample", model, "-n", 150, "-o", tmp_path / "made.csv", "--seed", 1)
+    (tmp_path / "rules.json").write_text('{"tall": "height > 100"}')
+    (tmp_path / "settings.json").write_text('{"iterations": 20}')
+    result = run(
+        "evaluate", tmp_path / "made.csv", tmp_path / "fresh.csv",
+        "--train", model.parent / "people.csv", "--test", tmp_path / "test.csv",
+        "--target", "group", "--rules", tmp_path / "rules.json",
+        "--catboost", tmp_path / "settings.json",
+        "--json", tmp_path / "out.json", "--report", tmp_path / "out.html",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    head = result.stdout.splitlines()[0].split()
+    assert head == ["metric", "made.csv", "fresh.csv", "real", "rows", "better"]
+    assert "Breaks tall" in result.stdout
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert [one["name"] for one in found] == ["made.csv", "fresh.csv"]
+    assert "Comparison of 2 synthetic tables" in (tmp_path / "out.html").read_text()
+    assert "No validation table was given" in result.stderr
 
 
 def test_a_large_sample_is_written_in_parts(model, tmp_path):

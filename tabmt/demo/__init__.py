@@ -5,6 +5,7 @@ measurements, categories and gaps.
 """
 
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,16 @@ MOST_CATEGORIES = 3
 def penguins() -> str:
     """The path of the embedded table."""
     return str(files("tabmt.demo") / "penguins.csv")
+
+
+def split(folder: Path) -> tuple[Path, Path]:
+    """The embedded table as train.csv and test.csv, every fourth bird held out."""
+    head, *lines = Path(penguins()).read_text(encoding="utf-8").splitlines(keepends=True)
+    train, test = folder / "train.csv", folder / "test.csv"
+    # The table is sorted by species, so every fourth row is a fair share of each.
+    train.write_text(head + "".join(line for i, line in enumerate(lines) if i % 4), "utf-8")
+    test.write_text(head + "".join(lines[::4]), "utf-8")
+    return train, test
 
 
 def side_by_side(real: pa.Table, synthetic: pa.Table, schema: Schema) -> list[tuple[str, ...]]:

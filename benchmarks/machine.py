@@ -1,0 +1,40 @@
+"""What a result was measured with: the command, the machine and the versions."""
+
+import importlib.metadata
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("tabmt", "torch", "numpy", "pyarrow", "scikit-learn", "catboost")
+
+
+def told(module: str, data: Path, threads: int) -> dict[str, object]:
+    # The command as anyone can repeat it, whatever their folder is called.
+    words = ["DATA" if word == str(data) else word for word in sys.argv[1:]]
+    return {
+        "command": " ".join(["python", "-m", module, *words]),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "matrix_product_gflops": round(peak_gflops(threads), 1),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: importlib.metadata.version(name) for name in PACKAGES},
+        },
+    }
+
+
+def peak_gflops(threads: int, size: int = 1024, repeats: int = 10) -> float:
+    """What this machine reaches in float32 matrix products."""
+    torch.set_num_threads(threads)
+    a = torch.ones(size, size)
+    best = float("inf")
+    for _ in range(repeats):
+        started = time.perf_counter()
+        a @ a
+        best = min(best, time.perf_counter() - started)
+    return 2 * size**3 / best / 1e9
