@@ -44,6 +44,8 @@ clean:     ## remove what the targets made
 	$(PIP) -e '.[eval]'
 	@touch $@
 
+# sdmetrics is there to check our metrics against; it asks for pandas < 3 but does without.
 .venv/dev: .venv/tabmt
 	$(PIP) -e '.[dev]'
+	$(PIP) --no-deps sdmetrics copulas tqdm
 	@touch $@

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from tabmt.config import CodecConfig, Decode, NetworkConfig, TrainConfig
+from tabmt.config import CodecConfig, Decode, Gaps, NetworkConfig, TrainConfig
 from tabmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -85,7 +85,13 @@ def main(quiet: bool) -> None:
 @click.argument("table")
 @click.option("--output", "-o", help="write to this file instead of standard output")
 @click.option("--schema", "overrides", help="start from this schema file")
-@click.option("--gaps", type=click.Choice(["learned", "masked"]), default=CodecConfig.gaps)
+@click.option(
+    "--gaps",
+    type=click.Choice(get_args(Gaps)),
+    default=CodecConfig.gaps,
+    show_default=True,
+    help="what the schema says of columns with gaps",
+)
 def schema(table: str, output: str | None, overrides: str | None, gaps: Any) -> None:
     """Show what each column of TABLE is taken for, and why, as JSON to edit.
 
@@ -191,6 +197,7 @@ def fit(
     show_default=True,
     help="numbers drawn inside their bin, or its centre as in the paper",
 )
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads")
 def sample(
     model: str,
     rows: int,
@@ -199,6 +206,7 @@ def sample(
     temperature: tuple[str, ...],
     complete: bool,
     decode: Decode,
+    threads: int | None,
 ) -> None:
     """Generate rows from MODEL; they are written as they are made.
 
@@ -209,7 +217,7 @@ def sample(
     from tabmt import tables
     from tabmt.synthesizer import TabMT
 
-    loaded = TabMT.load(model)
+    loaded = TabMT.load(model).set_params(threads=threads)
     if output != tables.STDOUT:
         tables.file_kind(Path(output))
     heat = parse_temperatures(temperature, loaded.schema_.names)

@@ -352,7 +352,8 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         metadata, tensors = artifact.read(Path(path), "model")
         try:
             learned = _learned_from_parts(metadata, tensors)
-            settings = learned.card.settings.to_json()
+            # The machine that fitted it may have had another number of cores.
+            settings = learned.card.settings.to_json() | {"threads": None}
             model = cls(seed=learned.card.seed, **settings)
         except (KeyError, TypeError, ValueError, AssertionError, RuntimeError, UserError) as error:
             detail = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -72,7 +72,7 @@ def recognise(column: pa.ChunkedArray) -> Recognised | None:
     if found is None:
         return None
     fmt, dtype, what = found
-    but = "" if gap_text is None else f" but {gap_text!r}, which is read as a gap"
+    but = "" if gap_text is None else f" but {gap_text!r} (read as a gap)"
     return Recognised(fmt, dtype, gap_text, f"every text{but} is {what}")
 
 
@@ -90,7 +90,11 @@ def _number(texts: pa.StringArray) -> tuple[str, pa.DataType, str] | None:
         short = _all(pc.less_equal(pc.utf8_length(texts), 16))
         if len(decimals) == 1 and short and not pc.any(negative_zero).as_py():
             digits = decimals[0].as_py()
-            return f"fixed:{digits}", pa.float64(), f"a number with {digits} decimals"
+            return (
+                f"fixed:{digits}",
+                pa.float64(),
+                f"a number with {digits} decimal{'s' * (digits != 1)}",
+            )
     words = texts.to_pylist()
     for fmt in ("shortest", "plain"):
         if all(_float_text(word, fmt) for word in words):
