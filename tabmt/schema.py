@@ -334,7 +334,9 @@ def _kind(name: str, values: pa.Array, gaps: int, is_dictionary: bool) -> tuple[
     if text.is_text(values.type):
         if unique:
             return "id", "text that differs in every row"
-        return "categorical", f"text with {distinct} distinct values"
+        many = distinct > len(values) / 2 and distinct >= LEAST_ID_ROWS
+        hint = "; nearly all differ: kind id would regenerate them" if many else ""
+        return "categorical", f"text with {distinct} distinct values{hint}"
     raw = raw_values(values)
     if is_time(values.type):
         if time_too_wide(raw, values.type):

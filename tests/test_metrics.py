@@ -11,7 +11,7 @@ from tabmt.metrics import coverage, fidelity, privacy, validity
 from tabmt.metrics.neighbours import nearest, within
 from tabmt.metrics.view import Lens
 from tabmt.rules import Rule
-from tabmt.schema import infer
+from tabmt.schema import Source, infer
 from tests.tables import mixed_frame
 
 
@@ -135,6 +135,22 @@ def test_numbers_are_scaled_by_training_rows_and_categories_are_one_apart():
     assert away[1, 2] == pytest.approx(np.sqrt(0.5**2 + 1))
     # a category that training never saw differs from all of them
     assert np.linalg.norm(other.matrix[0] - train.matrix[1]) == pytest.approx(1.0)
+
+
+def test_gaps_and_dates_in_text_are_read_as_the_schema_says():
+    train = pa.table({"x": ["1", "NA", "3", "4"], "d": ["2020-01-01", "2020-01-03"] * 2})
+    lens = Lens.grind(train, infer(train, Source("csv")))
+    view = lens.view(train, "test")
+    assert np.isnan(view.numbers["x"]).tolist() == [False, True, False, False]
+    assert np.diff(view.numbers["d"][:2]) == 2 * 86_400_000_000
+
+
+def test_another_tools_spelling_is_the_same_category():
+    train = pa.table({"flag": [True, False] * 5, "code": [1, 2] * 5})
+    lens = Lens.grind(train, infer(train))
+    other = lens.view(pa.table({"flag": ["True", "False"], "code": ["1.0", "2.0"]}), "test")
+    assert other.codes["flag"].tolist() == lens.view(train, "test").codes["flag"][:2].tolist()
+    assert other.codes["code"].tolist() == lens.view(train, "test").codes["code"][:2].tolist()
 
 
 def test_copies_are_found_letter_for_letter(pair):

@@ -19,6 +19,8 @@ KINDS = [
     ("flag", [True, False] * 5, "categorical", "booleans"),
     ("city", ["Oslo", "Bergen"] * 5, "categorical", "text with 2 distinct values"),
     ("name", [f"person {i}!" * (i + 1) for i in THIRTY], "id", "text that differs in every row"),
+    ("words", [f"w{i}" for i in THIRTY] + ["w1", "w2"], "categorical",
+     "text with 30 distinct values; nearly all differ: kind id would regenerate them"),
     ("number", list(range(100, 130)), "id", "consecutive whole numbers, one to a row"),
     (
         "customer_id",

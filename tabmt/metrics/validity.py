@@ -45,7 +45,7 @@ def broken_rule_share(rule: Rule, table: pa.Table, schema: Schema) -> float:
         if column.name in rule.columns and column.name in table.column_names:
             array = table.column(column.name)
             if column.kind in ("numeric", "datetime") or _numbers(array):
-                columns[column.name] = as_numbers(array, column.name, column.format)
+                columns[column.name] = as_numbers(array, column)
                 gaps[column.name] = np.isnan(columns[column.name])
             else:
                 words = as_words(array)

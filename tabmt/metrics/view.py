@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from tabmt.errors import UserError
 from tabmt.grid import is_number, is_time, whole_type
-from tabmt.schema import Schema, combine
+from tabmt.schema import Column, Schema, combine
 from tabmt.text import is_text, read
 
 MOST_CATEGORIES = 100  # of a column that the matrix tells apart; the rest count as one
@@ -93,7 +93,7 @@ class Lens:
             elif column.kind == "constant":
                 left_out[column.name] = f"constant ({column.reason})"
             elif column.kind in ("numeric", "datetime"):
-                values = as_numbers(array, column.name, column.format)
+                values = as_numbers(array, column)
                 finite = values[np.isfinite(values)]
                 low, high = float(finite.min()), float(finite.max())
                 scales[column.name] = (low, high, float(np.median(finite)))
@@ -111,7 +111,7 @@ class Lens:
     def view(self, table: pa.Table, what: str) -> View:
         """`what` names the table in errors."""
         numbers, codes = {}, {}
-        formats = {column.name: column.format for column in self.schema.columns}
+        columns = {column.name: column for column in self.schema.columns}
         for name in self.names:
             if name not in table.column_names:
                 raise UserError(
@@ -120,9 +120,9 @@ class Lens:
                 )
             array = table.column(name)
             if self.kinds[name] == "number":
-                numbers[name] = as_numbers(array, name, formats[name])
+                numbers[name] = as_numbers(array, columns[name])
             else:
-                found = as_words(array)
+                found = _spelled_alike(as_words(array), self.words[name])
                 known = pa.array(self.words[name], pa.string())
                 index = pc.index_in(found, known)
                 # A value that training never saw is the next code.
@@ -132,16 +132,25 @@ class Lens:
         return View(numbers, codes, self)
 
 
-def as_numbers(array: pa.ChunkedArray, name: str, fmt: str | None = None) -> np.ndarray:
+def _spelled_alike(words: pa.Array, known: list[str]) -> pa.Array:
+    """Another tool's spelling of truth values and whole numbers, in the real table's."""
+    if set(known) <= {"true", "false"}:
+        return pc.utf8_lower(words)
+    if all(word.lstrip("-").isdigit() for word in known):
+        return pc.replace_substring_regex(words, r"^(-?[0-9]+)\.0+$", r"\1")
+    return words
+
+
+def as_numbers(array: pa.ChunkedArray, column: Column) -> np.ndarray:
     """(rows,) float64, NaN for gaps: numbers, dates and times, or text that stands for them."""
     values = combine(array)
     try:
         if is_text(values.type):
-            if fmt is not None and ":" in fmt and not fmt.startswith("fixed"):
-                unit = fmt.partition(":")[0]
-                values = read(values, fmt, pa.timestamp(unit))
-            else:
-                values = read(values, "plain", pa.float64(), "")
+            fmt, dtype = column.format or "plain", pa.float64()
+            if column.kind == "datetime":
+                dtype = pa.timestamp(fmt.partition(":")[0])
+            values = read(values, fmt if column.kind == "datetime" else "plain", dtype,
+                          column.gap_text)  # fmt: skip
         if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
             values = values.cast(pa.timestamp("us", getattr(values.type, "tz", None)))
         if is_time(values.type):
@@ -153,7 +162,9 @@ def as_numbers(array: pa.ChunkedArray, name: str, fmt: str | None = None) -> np.
         floats = values.cast(pa.float64(), safe=False)
     except pa.ArrowInvalid as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"Column {name!r} should hold numbers, but does not: {reason}") from error
+        raise UserError(
+            f"Column {column.name!r} should hold numbers, but does not: {reason}"
+        ) from error
     return np.asarray(floats.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 

@@ -192,8 +192,9 @@ def _column(real: View, view: View, name: str) -> str:
             return charts.histogram(pair[0], pair[1], "")
         return ""
     words = real.lens.words[name]
-    shown = [word if len(word) <= 40 else word[:39] + "…" for word in words[:MOST_BARS]]
-    labels = [f"{word}" for word in dict.fromkeys(shown)]
+    labels = [word if len(word) <= 40 else word[:39] + "…" for word in words[:MOST_BARS]]
+    if len(set(labels)) < len(labels):  # cut to the same beginning
+        labels = [f"{label} ({place + 1})" for place, label in enumerate(labels)]
     shares = []
     for codes in (real.codes[name], view.codes[name]):
         counts = np.bincount(codes[codes >= 0], minlength=len(words) + 1)
