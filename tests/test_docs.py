@@ -64,9 +64,10 @@ def test_every_command_is_in_the_readme():
         assert f"tabmt {name}" in readme
 
 
-def test_the_command_line_page_is_up_to_date():
-    page = runpy.run_path(str(ROOT / "docs" / "generate.py"))["cli_page"]()
-    assert (ROOT / "docs" / "cli.md").read_text() == page, "run `make docs`"
+def test_generated_pages_are_up_to_date():
+    make = runpy.run_path(str(ROOT / "docs" / "generate.py"))
+    assert (ROOT / "docs" / "cli.md").read_text() == make["cli_page"](), "run `make docs`"
+    assert (ROOT / "README.md").read_text() == make["readme_page"](), "run `make docs`"
 
 
 def test_every_paper_diff_is_listed():
