@@ -30,6 +30,9 @@ from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
 
+LEAST_BINS = 10
+ROWS_PER_BIN = 10  # a number column of few rows gets fewer codes than it may have
+
 
 @dataclass(frozen=True)
 class NumericCodec:
@@ -344,11 +347,17 @@ def _fit_column(
     codes = quantize(
         grid.units(values),
         quantizer=config.quantizer if column.quantizer is None else column.quantizer,
-        max_bins=config.max_bins if column.max_bins is None else column.max_bins,
+        max_bins=_bins(config, len(values)) if column.max_bins is None else column.max_bins,
         continuous=grid.continuous,
         seed=seed,
     )
     return NumericCodec(grid, codes)
+
+
+def _bins(config: CodecConfig, rows: int) -> int:
+    # PAPER-DIFF: the paper's number of clusters does not depend on the table. With a handful of
+    # rows to a code, codes cannot be learned, and training would stop before it began.
+    return min(config.max_bins, max(LEAST_BINS, rows // ROWS_PER_BIN))
 
 
 NUMERIC_ARRAYS = ("centres", "atom", "edges", "knot_bin", "knot_share", "knot_value")

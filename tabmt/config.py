@@ -36,7 +36,7 @@ class CodecConfig:
         "how numbers are cut into bins; none gives every distinct value its own code",
         choices=get_args(Quantizer),
     )
-    max_bins: int = option(100, "most codes of a number column", minimum=2)
+    max_bins: int = option(100, "most codes of a number column; fewer for small tables", minimum=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,9 @@ class TrainConfig:
     valid_share: float = option(
         0.1, "share of the rows held out for early stopping", minimum=0.0, below=1.0
     )
-    eval_every: int = option(200, "steps between looks at the held-out rows", minimum=1)
+    eval_every: int = option(
+        200, "most steps between looks at the held-out rows; fewer for small tables", minimum=1
+    )
     patience: int = option(10, "looks without improvement before training stops", minimum=1)
     checkpoint_every: float = option(60.0, "seconds between checkpoints", minimum=0.0)
     device: Device = option("auto", "where to compute", choices=get_args(Device))

@@ -30,6 +30,9 @@ Tokens = np.ndarray[Any, np.dtype[np.integer[Any]]] | Tensor
 Stopped = Literal["steps", "minutes", "early"]
 
 HELD_OUT_ROWS = 4096  # per look; more would cost time and hardly steady the figure
+MASKS_PER_ROW = 32  # of few held-out rows
+EPOCHS_PER_LOOK = 10  # a small table is memorised within few steps ...
+LEAST_STEPS_PER_LOOK = 10  # ... but looks cost time too
 EVALUATION_BATCH = 1024
 AVERAGE_STEPS = 300  # reach of the running average of the weights
 
@@ -133,7 +136,8 @@ class HeldOut:
             return None
         generator = torch.Generator().manual_seed(derive(seed, "held out"))
         rows = torch.randperm(len(valid_tokens), generator=generator)
-        rows = rows.repeat(math.ceil(HELD_OUT_ROWS / len(rows)))[:HELD_OUT_ROWS]
+        repeats = min(MASKS_PER_ROW, math.ceil(HELD_OUT_ROWS / len(rows)))
+        rows = rows.repeat(repeats)[:HELD_OUT_ROWS]
         tokens = take(valid_tokens, rows).to(device)
         mask = draw_mask((tokens.shape[0], tokens.shape[1]), generator).to(device)
         return cls(tokens, mask)
@@ -203,6 +207,8 @@ def train(
     optimizer = make_optimizer(net, config)
     batches = Batches(tokens, config.batch_size, seed=seed)
     held_out = HeldOut.choose(valid_tokens, seed=seed, device=device)
+    epochs = round(EPOCHS_PER_LOOK * len(tokens) / config.batch_size)  # of so many, in steps
+    look_every = min(config.eval_every, max(LEAST_STEPS_PER_LOOK, epochs))
 
     step, seconds_before, looks, looked_step, best_step = 0, 0.0, 0, 0, 0
     valid: float | None = None
@@ -248,7 +254,7 @@ def train(
             if (
                 held_out is not None
                 and step > looked_step
-                and (step % config.eval_every == 0 or done >= 1.0)
+                and (step % look_every == 0 or done >= 1.0)
             ):
                 valid = held_out.loss(average)
                 _check_finite(valid, step, rate, config)
@@ -265,7 +271,7 @@ def train(
 
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            if step % config.eval_every == 0:
+            if step % look_every == 0:
                 loss_sum, loss_count = 0.0, 0
             batch = batches.at(step)  # (B, C)
             # Drawn on the CPU wherever we train, so that a seed means the same masks everywhere.

@@ -82,7 +82,9 @@ def verdict(evaluation: Evaluation) -> list[str]:
     copies, closer = evaluation["copies"], evaluation["share_closer_to_train"]
     if copies.value is not None and closer.value is not None:
         fresh = (copies.reference or 0.0, closer.reference or 0.0)
-        if copies.value > fresh[0] + 0.01 or closer.value > fresh[1] + 0.05:
+        rows = min(evaluation.rows["synthetic"], evaluation.rows["test"])
+        chance = 2 * float(np.sqrt(fresh[1] * (1 - fresh[1]) / rows))  # two standard errors
+        if copies.value > fresh[0] + 0.01 or closer.value > fresh[1] + max(0.02, chance):
             said.append(
                 f"They are closer to the training rows than fresh real rows would be "
                 f"({copies.value:.1%} copies, {closer.value:.1%} closer to training; expected "
