@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--samples", type=int, default=3)
-    parser.add_argument("--judges", type=int, default=2)
+    parser.add_argument("--judges", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if not arguments.data.is_dir():

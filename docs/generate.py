@@ -38,7 +38,7 @@ def results_table() -> str:
         spread = f"{min(found['scores']):.3f} to {max(found['scores']):.3f}"
         lines.append(
             f"| {found['table']} | {found['metric']} | {found['score']:.3f} | {spread} | "
-            f"{found['real']:.3f} | {PAPER[found['table']]} |"
+            f"{found['real']:.3f} | {PAPER.get(found['table'], '')} |"
         )
     return "\n".join(lines)
 

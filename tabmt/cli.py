@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from tabmt.config import CodecConfig, Decode, Gaps, NetworkConfig, TrainConfig
-from tabmt.errors import UserError
+from tabmt.errors import UserError, read_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tabmt.evaluate import Evaluation
     from tabmt.train import Progress
 
 log = logging.getLogger(__name__)
@@ -102,17 +101,16 @@ def schema(table: str, output: str | None, overrides: str | None, gaps: Any) -> 
       tabmt schema people.csv -o schema.json
     """
     from tabmt import tables
-    from tabmt.schema import infer, load_overrides
+    from tabmt.schema import infer
 
     arrow, source = tables.load(table)
-    given = None if overrides is None else load_overrides(overrides)
+    given = None if overrides is None else read_json(overrides, "schema")
     found = infer(arrow, source, gaps=gaps, overrides=given)
     text = json.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n"
     if output is None:
         click.echo(text, nl=False)
     else:
-        with tables.replacing(Path(output)) as beside:
-            beside.write_text(text, encoding="utf-8")
+        tables.write_text(Path(output), text)
 
 
 @main.command()
@@ -148,6 +146,8 @@ def fit(
     checkpoint = target.with_name(target.name + ".checkpoint")
     if not target.parent.is_dir():
         raise UserError(f"There is no folder {str(target.parent)!r} to write {target.name!r} into.")
+    if target.is_dir():
+        raise UserError(f"{str(target)!r} is a folder; name a file to write.")
     if resume and not checkpoint.exists():
         raise UserError(f"There is no unfinished run to resume: no file {str(checkpoint)!r}.")
     if checkpoint.exists() and not resume:
@@ -316,7 +316,9 @@ def evaluate(
     Example:
       tabmt evaluate synthetic.csv --train train.csv --test test.csv --target income --report r.html
     """
-    from tabmt.evaluate import Judge, load_settings
+    from tabmt import tables
+    from tabmt.evaluate import Judge
+    from tabmt.report import figures_table, write_report
     from tabmt.rules import load_rules
 
     for path in (json_file, report_file):
@@ -328,7 +330,7 @@ def evaluate(
         valid,
         target=target,
         rules=[] if rules_file is None else load_rules(rules_file),
-        catboost_settings=None if catboost_file is None else load_settings(catboost_file),
+        catboost_settings=None if catboost_file is None else read_json(catboost_file, "settings"),
         paper=paper,
         seed=seed,
     )
@@ -337,10 +339,9 @@ def evaluate(
     judged = [judge.judge(path, name=Path(path).name) for path in synthetic]
     click.echo(figures_table([one.evaluation for one in judged]))
     if json_file is not None:
-        write_json(Path(json_file), [one.evaluation.to_json() for one in judged])
+        found = [one.evaluation.to_json() for one in judged]
+        tables.write_text(Path(json_file), json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     if report_file is not None:
-        from tabmt.report import write_report
-
         write_report(judge, judged, report_file)
         log.info("wrote the report to %s", report_file)
 
@@ -358,11 +359,16 @@ def demo(output: str, minutes: float) -> None:
     from tabmt import tables
     from tabmt.demo import penguins, side_by_side, split
     from tabmt.evaluate import Judge
+    from tabmt.metrics import fidelity
     from tabmt.report import verdict, write_report
     from tabmt.synthesizer import TabMT
 
+    fidelity.catboost()  # what is missing is said before the training, not after it
     folder = Path(output)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The folder {output!r} cannot be made: {error.strerror}.") from error
     train, test = split(folder)
     real, _ = tables.load(train)
     log.info(
@@ -400,33 +406,6 @@ def show(names: tuple[str, ...], rows: list[tuple[str, ...]], title: str) -> Non
     for row in rows:
         grid.add_row(*(escape(cell) for cell in row))
     Console(stderr=True, highlight=False).print(grid)
-
-
-def figures_table(evaluations: "list[Evaluation]") -> str:
-    """All figures as lines of text, the tables side by side."""
-    from tabmt.report import format_number
-
-    head = ["metric", *(one.name for one in evaluations), "real rows", "better"]
-    lines = [head]
-    for place, score in enumerate(evaluations[0].scores):
-        values = [format_number(one.scores[place].value) for one in evaluations]
-        better = {"reference": "near real"}.get(score.better, score.better)
-        lines.append([score.title, *values, format_number(score.reference), better])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i in (0, len(head) - 1) else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
-
-
-def write_json(path: Path, data: Any) -> None:
-    from tabmt.tables import replacing
-
-    with replacing(path) as beside:
-        beside.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def parse_temperatures(given: tuple[str, ...], names: list[str]) -> dict[str, float]:

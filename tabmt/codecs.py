@@ -97,6 +97,7 @@ class ConstantCodec:
     """One value, or nothing but gaps."""
 
     values: pa.Array  # one value, or none
+    dictionary: pa.Array | None = None  # as in CategoricalCodec
 
     size = 1
 
@@ -202,9 +203,20 @@ def _value_type(column: Column) -> pa.DataType:
 
 
 def _typed(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
-    """Text that stands for numbers or dates, read as such."""
+    """The column's own type: text that stands for numbers or dates read as such, and rows that
+    come in another type than the model was made with cast to it."""
+    given = _value_type(column)
     if column.format is None or not text.is_text(array.type):
-        return array
+        there = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+        if there == given or (text.is_text(given) and column.format is not None):
+            return array
+        try:
+            return pa.chunked_array([combine(array).cast(given)])
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise UserError(
+                f"Column {column.name!r} holds {there}, but the model was made with {given}: "
+                f"{str(error).splitlines()[0]}"
+            ) from error
     dtype = column.type
     if text.is_text(dtype):
         dtype = _read_type(column.format)
@@ -231,10 +243,9 @@ def _as_given(values: pa.Array, coded: CodedColumn) -> pa.Array:
     if column.format is not None and text.is_text(dtype) and not text.is_text(values.type):
         return text.write(values, column.format, column.gap_text).cast(dtype)
     if pa.types.is_dictionary(dtype):
-        codec = coded.codec
-        assert isinstance(codec, CategoricalCodec | ConstantCodec)
-        words = codec.dictionary if isinstance(codec, CategoricalCodec) else None
-        words = codec.values if words is None else words
+        words = getattr(coded.codec, "dictionary", None)
+        if words is None:  # a person made a number or an id of it
+            words = pc.unique(values).drop_null()
         indices = pc.index_in(values, words).cast(dtype.index_type)
         return pa.DictionaryArray.from_arrays(indices, words, ordered=dtype.ordered)
     return values.cast(dtype)
@@ -331,17 +342,17 @@ class TableCodec:
 def _fit_column(
     column: Column, array: pa.ChunkedArray, values: pa.Array, config: CodecConfig, seed: int
 ) -> ColumnCodec:
+    dictionary = None
+    if pa.types.is_dictionary(array.type):
+        words = array.unify_dictionaries().chunk(0).dictionary.drop_null()
+        dictionary = words.cast(values.type)
     if column.kind == "constant":
-        return ConstantCodec(values[:1])
+        return ConstantCodec(values[:1], dictionary)
     if column.kind == "id":
         return IdCodec(Identifiers.find(column.name, values))
     if column.kind == "categorical":
         distinct = pc.unique(values)
         distinct = distinct.take(pc.sort_indices(distinct))
-        dictionary = None
-        if pa.types.is_dictionary(array.type):
-            dictionary = array.unify_dictionaries().chunk(0).dictionary.drop_null()
-            dictionary = dictionary.cast(distinct.type)
         return CategoricalCodec(distinct, dictionary)
     grid = Grid.find(values, decimals=column.decimals, time_step=column.time_step)
     codes = quantize(
@@ -374,6 +385,8 @@ def _words_to_bytes(words: pa.Array) -> np.ndarray:
 def _words_from_bytes(array: np.ndarray, dtype: pa.DataType) -> pa.Array:
     words = json.loads(array.tobytes().decode())
     assert isinstance(words, list) and all(isinstance(word, str) for word in words)
+    if pa.types.is_null(dtype):
+        return pa.nulls(len(words))
     texts = pa.array(words, pa.string())
     return (texts.cast(whole_type(dtype)) if is_time(dtype) else texts).cast(dtype)
 
@@ -399,7 +412,7 @@ def _codec_to_parts(codec: ColumnCodec) -> tuple[dict[str, np.ndarray], dict[str
             "prefix": found.prefix,
         }
     arrays = {"values": _words_to_bytes(codec.values)}
-    if isinstance(codec, CategoricalCodec) and codec.dictionary is not None:
+    if codec.dictionary is not None:
         arrays["dictionary"] = _words_to_bytes(codec.dictionary)
     name = "categorical" if isinstance(codec, CategoricalCodec) else "constant"
     return arrays, {"codec": name, "dtype": str(codec.values.type)}
@@ -422,11 +435,10 @@ def _codec_from_parts(arrays: Mapping[str, np.ndarray], entry: dict[str, Any]) -
         assert np.array_equal(np.unique(codes.knot_bin), np.arange(bins))
         return NumericCodec(grid, codes)
     values = _words_from_bytes(arrays["values"], dtype)
+    stored = arrays.get("dictionary")
+    dictionary = None if stored is None else _words_from_bytes(stored, dtype)
     if entry["codec"] == "constant":
         assert len(values) <= 1
-        return ConstantCodec(values)
+        return ConstantCodec(values, dictionary)
     assert entry["codec"] == "categorical" and len(values) > 0
-    dictionary = arrays.get("dictionary")
-    return CategoricalCodec(
-        values, None if dictionary is None else _words_from_bytes(dictionary, dtype)
-    )
+    return CategoricalCodec(values, dictionary)

@@ -92,7 +92,7 @@ def check(config: Any) -> None:
             continue
         wanted = rule.get("type", type(item.default))
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or (wanted is int and value != int(value)):
+        if not number or (wanted is int and not isinstance(value, int)):
             kind = "a whole number" if wanted is int else "a number"
             raise UserError(f"{name} is {value!r}, but must be {kind}.")
         if not value >= rule["minimum"]:

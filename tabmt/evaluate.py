@@ -23,7 +23,7 @@ from tabmt.metrics import coverage, fidelity, privacy, utility, validity
 from tabmt.metrics.view import Lens, View
 from tabmt.rules import Rule
 from tabmt.schema import infer
-from tabmt.seeds import numpy_stream
+from tabmt.seeds import derive, numpy_stream
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,10 @@ class Evaluation:
             if score.name == name:
                 return score
         raise KeyError(name)
+
+    def get(self, name: str) -> float | None:
+        """The value of a score; None where this table has none."""
+        return next((score.value for score in self.scores if score.name == name), None)
 
     def to_json(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[no-any-return]
@@ -264,8 +268,6 @@ class Judge:
     def judge(self, synthetic: Any, name: str = "synthetic") -> Judged:
         """Every metric of one synthetic table. One that cannot be had says why; the rest go on."""
         table = tables.load(synthetic)[0]
-        if table.num_rows == 0:
-            raise UserError(f"The synthetic table {name!r} has no rows.")
         view = self.train.lens.view(table, "synthetic")
         closeness = privacy.closeness(view, self.train)
         efficiency, importances = self._utility(view)
@@ -308,10 +310,15 @@ class Judge:
         def efficiency(samples: Sequence[View]) -> tuple[float, dict[str, float]]:
             found = [
                 utility.ml_efficiency(
-                    rows, self.valid, self.test, target, settings=self.settings, seed=seed
+                    rows,
+                    self.valid,
+                    self.test,
+                    target,
+                    settings=self.settings,
+                    seed=derive(self.seed, "catboost", seed) % 2**31,
                 )
                 for rows in samples
-                for seed in range(self.seed, self.seed + models)
+                for seed in range(models)
             ]
             return float(np.mean([one.score for one in found])), found[0].importances
 
@@ -322,11 +329,13 @@ class Judge:
                 rows = PAPER_MULTIPLE * len(self.train)
                 samples = utility.parts_of(view, PAPER_SAMPLES, rows)
             value, importances = efficiency(samples)
+            real, self._cache["importances"] = self._once(
+                "real", lambda: efficiency([self.fit_rows])
+            )
+            worst, _ = self._once("shuffled", lambda: efficiency([self.shuffled]))
         except UserError as error:
             note = str(error)
             return Score("ml_efficiency", "utility", title, "higher", None, note=note), None
-        real, self._cache["importances"] = self._once("real", lambda: efficiency([self.fit_rows]))
-        worst, _ = self._once("shuffled", lambda: efficiency([self.shuffled]))
         title = f"{title} ({metric})"
         score = Score("ml_efficiency", "utility", title, "higher", value, real, worst, note)
         return score, importances
@@ -345,7 +354,10 @@ class Judge:
                     one.take(numpy_stream(self.seed, "rows", place).permutation(len(one))[:count])
                     for place, one in enumerate((real, rows))
                 )
-            return float(metric.compute(real, rows, numpy_stream(self.seed, metric.name)))
+            found = float(metric.compute(real, rows, numpy_stream(self.seed, metric.name)))
+            if not np.isfinite(found):
+                raise UserError("these tables do not give a number")
+            return found
 
         scores = []
         for metric in COMPARISONS:
@@ -427,20 +439,6 @@ def evaluate(synthetic: Any, train: Any, test: Any = None, **options: Any) -> Ev
         evaluate(synthetic, train, test, target="income")["detector_auc"].value
     """
     return Judge.of(train, test, **options).judge(synthetic).evaluation
-
-
-def load_settings(path: str) -> dict[str, Any]:
-    """CatBoost settings from a JSON file."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
-    except FileNotFoundError as error:
-        raise UserError(f"There is no settings file {path!r}.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"The settings file {path!r} is not valid JSON: {error}.") from error
-    if not isinstance(data, dict):
-        raise UserError(f"The settings file {path!r} must hold one JSON object.")
-    return data
 
 
 def _split(table: pa.Table, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:

@@ -36,7 +36,7 @@ def time_too_wide(raw: np.ndarray, dtype: pa.DataType) -> bool:
 
 
 def is_time(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_temporal(dtype))
+    return bool(pa.types.is_temporal(dtype)) and not pa.types.is_interval(dtype)
 
 
 def is_number(dtype: pa.DataType) -> bool:

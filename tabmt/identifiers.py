@@ -47,7 +47,10 @@ class Identifiers:
         low, high = int(raw.min()), int(raw.max())
         if high - low == len(raw) - 1:
             return cls(start=low)
-        return cls(start=low, count=high - low + 1)
+        count = high - low + 1
+        # Beyond the real ones, if the type has room for it: none of them comes back.
+        start = high + 1 if _fits(high + count, values.type) else low
+        return cls(start=start, count=count)
 
     @classmethod
     def _find_text(cls, name: str, values: pa.Array) -> "Identifiers":
@@ -92,6 +95,16 @@ class Identifiers:
             number, place = divmod(number, len(alphabet))
             letters.append(alphabet[place])
         return "".join(reversed(letters))
+
+
+def _fits(number: int, dtype: pa.DataType) -> bool:
+    if pa.types.is_floating(dtype):
+        return number < 2**53
+    try:
+        pa.scalar(number, dtype)
+    except (pa.ArrowInvalid, OverflowError):
+        return False
+    return True
 
 
 def _alphabet(letters: set[str]) -> str:

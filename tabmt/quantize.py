@@ -19,6 +19,7 @@ from tabmt.config import Decode, Quantizer
 KNOTS = 8  # equal shares of a bin's values between its knots
 KMEANS_POINTS = 10_000  # K-Means sees at most this many weighted points
 LEAST_BINS = 10  # kept for values that are not atoms
+LEAST_ATOM_ROWS = 5  # a value of fewer rows shares its bin with others
 
 
 @dataclass(frozen=True)
@@ -150,12 +151,24 @@ def quantize(
     if len(rest):
         label = _cut(values[rest], counts[rest], quantizer, bins, seed)
         starts = np.flatnonzero(np.diff(label, prepend=label[0] - 1))
-        groups = np.split(rest, starts[1:])
+        groups = _join_rare(np.split(rest, starts[1:]), counts)
         for group in groups:
             if len(group) == 1:
                 atom[group] = True
         groups = [group for group in groups if len(group) > 1]
     return _assemble(values, counts, atom, groups, continuous)
+
+
+def _join_rare(groups: list[np.ndarray], counts: np.ndarray) -> list[np.ndarray]:
+    """No bin of a single value that few rows hold: it would be that value, letter for letter."""
+    joined = [groups[0]]
+    for group in groups[1:]:
+        alone = [len(one) == 1 and counts[one[0]] < LEAST_ATOM_ROWS for one in (joined[-1], group)]
+        if any(alone):
+            joined[-1] = np.concatenate([joined[-1], group])
+        else:
+            joined.append(group)
+    return joined
 
 
 def _cut(
@@ -185,7 +198,10 @@ def _cut(
         warnings.simplefilter("ignore", ConvergenceWarning)
         means.fit(((points - shift) / scale)[:, None], sample_weight=weights)
     centres = np.sort(means.cluster_centers_[:, 0]) * scale + shift
-    return np.searchsorted((centres[1:] + centres[:-1]) / 2, values, side="right")
+    labels = np.searchsorted((centres[1:] + centres[:-1]) / 2, values, side="right")
+    if len(np.unique(labels)) < bins / 2:  # an outlier has taken the clusters from all the rest
+        return _cut(values, counts, "quantile", bins, seed)
+    return labels
 
 
 def _assemble(

@@ -6,7 +6,6 @@ where A does not. A row with a gap in a column that the rule names cannot break 
 """
 
 import ast
-import json
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tabmt.errors import UserError
+from tabmt.errors import UserError, read_json
 
 ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -48,6 +47,9 @@ class Rule:
     def parse(cls, name: str, text: str) -> "Rule":
         quoted: list[str] = []
 
+        if "__column" in text:
+            raise UserError(f"The rule {name!r} may not name a column __column...: {text!r}.")
+
         def hide(match: re.Match[str]) -> str:
             quoted.append(match[1])
             return f"__column{len(quoted) - 1}"
@@ -76,9 +78,16 @@ class Rule:
                 raise UserError(
                     f"The rule {self.name!r} names a column {name!r} that is not there."
                 )
-        results = [self._value(tree, columns) for tree in self.trees]
-        holds = results[0] if len(results) == 1 else ~np.asarray(results[0]) | results[1]
-        broken = ~np.asarray(holds, dtype=bool)
+        try:
+            results = [np.asarray(self._value(tree, columns)) for tree in self.trees]
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            raise UserError(
+                f"The rule {self.name!r} does not fit its columns: {self.text!r} ({error})."
+            ) from error
+        if any(result.dtype != bool for result in results):
+            raise UserError(f"The rule {self.name!r} is not true or false: {self.text!r}.")
+        holds = results[0] if len(results) == 1 else ~results[0] | results[1]
+        broken = ~holds
         for name in self.columns:
             broken &= ~gaps[name]
         return broken
@@ -91,16 +100,16 @@ class Rule:
             case ast.Name():
                 return columns[node.id]
             case ast.Constant(value=int() | float() | str() as constant):
-                return constant
+                return float(constant) if isinstance(constant, bool) else constant
             case ast.List() | ast.Tuple() | ast.Set():
                 return [value(item) for item in node.elts]
             case ast.UnaryOp(op=ast.USub()):
                 return -value(node.operand)
             case ast.UnaryOp(op=ast.Not()):
-                return ~np.asarray(value(node.operand))
+                return ~self._truth(value(node.operand))
             case ast.BoolOp():
                 join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-                return join.reduce([value(part) for part in node.values])
+                return join.reduce([self._truth(value(part)) for part in node.values])
             case ast.BinOp() if type(node.op) in ARITHMETIC:
                 return ARITHMETIC[type(node.op)](value(node.left), value(node.right))
             case ast.Compare():
@@ -109,6 +118,12 @@ class Rule:
             f"The rule {self.name!r} has a part that is not allowed: {ast.unparse(node)!r}. "
             "Use + - * /, comparisons, in, and, or, not, numbers and quoted text."
         )
+
+    def _truth(self, value: Any) -> Any:
+        found = np.asarray(value)
+        if found.dtype != bool:
+            raise TypeError("and, or, not join comparisons")
+        return found
 
     def _compare(self, node: ast.Compare, columns: Mapping[str, np.ndarray]) -> Any:
         left = self._value(node.left, columns)
@@ -122,8 +137,10 @@ class Rule:
                 # 0.1 + 0.2 is 0.3 to the person who wrote the rule.
                 close = np.isclose(left, right, rtol=1e-9, atol=1e-12)
                 results.append(close if isinstance(op, ast.Eq) else ~close)
-            else:
+            elif type(op) in COMPARISONS:
                 results.append(COMPARISONS[type(op)](left, right))
+            else:
+                raise TypeError("`is` compares nothing here; use ==")
             left = right
         return np.logical_and.reduce(results)
 
@@ -134,13 +151,7 @@ def _floats(value: Any) -> bool:
 
 def load_rules(path: str) -> list[Rule]:
     """A JSON file {"name": "rule", ...}."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
-    except FileNotFoundError as error:
-        raise UserError(f"There is no rules file {path!r}.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"The rules file {path!r} is not valid JSON: {error}.") from error
-    if not isinstance(data, dict) or not all(isinstance(text, str) for text in data.values()):
+    data = read_json(path, "rules")
+    if not all(isinstance(text, str) for text in data.values()):
         raise UserError(f'The rules file {path!r} must be of the form {{"name": "rule", ...}}.')
     return [Rule.parse(name, text) for name, text in data.items()]

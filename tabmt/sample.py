@@ -68,6 +68,8 @@ def draw(
         logits = logits.masked_fill(allowed <= 0, -torch.inf)
     if temperature == 0.0:
         return logits.argmax(1)
+    # The largest first becomes 0, so that a tiny temperature cannot make it infinite.
+    logits = logits - logits.max(1, keepdim=True).values
     weights = (logits / temperature).softmax(1)  # (B, K)
     if allowed is not None:
         weights = weights * allowed

@@ -11,7 +11,6 @@ Knows Arrow columns, not files, and nothing of codes: codecs.py turns this into 
 
 import dataclasses
 import difflib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -115,9 +114,8 @@ def parse_type(text_: str) -> pa.DataType:
         return pa.dictionary(parse_type(match[2]), parse_type(match[1]), match[3] == "1")
     if match := re.fullmatch(r"timestamp\[(s|ms|us|ns)(?:, tz=(.+))?\]", text_):
         return pa.timestamp(match[1], tz=match[2])
-    if match := re.fullmatch(r"decimal(128|256)\((\d+), (-?\d+)\)", text_):
-        make = pa.decimal128 if match[1] == "128" else pa.decimal256
-        return make(int(match[2]), int(match[3]))
+    if match := re.fullmatch(r"decimal(32|64|128|256)\((\d+), (-?\d+)\)", text_):
+        return getattr(pa, f"decimal{match[1]}")(int(match[2]), int(match[3]))
     try:
         return pa.type_for_alias(
             {"date32[day]": "date32", "date64[ms]": "date64"}.get(text_, text_)
@@ -222,7 +220,7 @@ def _check_whole(entry: Mapping[str, Any], key: str, low: int, high: int) -> Non
 def _infer_column(
     name: str, column: pa.ChunkedArray, untyped: bool, gaps: Gaps, edit: dict[str, Any]
 ) -> Column:
-    dtype, fmt, gap_text, read_as = column.type, None, None, ""
+    given, dtype, fmt, gap_text, read_as = column, column.type, None, None, ""
     wanted = edit.get("kind")
     if text.is_text(dtype) and (found := text.recognise(column)):
         column = text.read(column.combine_chunks(), found.format, found.dtype, found.gap_text)
@@ -265,7 +263,8 @@ def _infer_column(
         if untyped:
             dtype = column.type  # a CSV file has no types of its own
         elif kind not in ("numeric", "datetime"):
-            fmt, gap_text, read_as = None, None, ""
+            fmt, gap_text, read_as = None, None, ""  # it stays text, and NA a word like others
+            values, found_gaps, nan_note = known_values(given)
     mode: Any = "none"
     if found_gaps and len(values):
         mode = edit.get("gaps", gaps)
@@ -312,9 +311,11 @@ def known_values(column: pa.ChunkedArray) -> tuple[pa.Array, int, str]:
 
 
 def combine(column: pa.ChunkedArray) -> pa.Array:
-    """One plain array, dictionaries decoded."""
+    """One plain array, dictionaries and string views decoded."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_string())
     chunks = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     # combine_chunks leaves a ChunkedArray where one array cannot hold all text
     return pa.concat_arrays(chunks.chunks) if isinstance(chunks, pa.ChunkedArray) else chunks
@@ -348,7 +349,8 @@ def _kind(name: str, values: pa.Array, gaps: int, is_dictionary: bool) -> tuple[
     finite = raw[np.isfinite(raw)] if raw.dtype.kind == "f" else raw
     if len(finite) == 0:
         return "categorical", "nothing but infinities"
-    if whole and distinct == len(values) and len(finite) == len(values):
+    decimal = pa.types.is_decimal(values.type)
+    if whole and distinct == len(values) and len(finite) == len(values) and not decimal:
         if KEY_NAME.search(name):
             return "id", "whole numbers that differ in every row, under the name of a key"
         if unique and int(raw.max()) - int(raw.min()) == len(raw) - 1:
@@ -387,24 +389,11 @@ def _check_kind(name: str, kind: str, values: pa.Array, gaps: int) -> None:
         finite = raw.dtype.kind != "f" or bool(np.isfinite(raw).all())
         if raw.dtype.kind == "f" or not (raw.dtype == object or too_wide(raw)):
             can += ["numeric"]
-        if finite and _all_whole(raw, values.type) and raw.dtype != object:
+        decimal = pa.types.is_decimal(values.type)
+        if finite and _all_whole(raw, values.type) and not decimal:
             can += ["id"]
     if kind not in can:
         raise UserError(
             f"The schema calls column {name!r} {kind}, but its values are {values.type}"
             f"{' with gaps' if gaps else ''}; it can be: {', '.join(can)}."
         )
-
-
-def load_overrides(path: str) -> dict[str, Any]:
-    """A schema file as a person edited it."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            data = json.load(file)
-    except FileNotFoundError as error:
-        raise UserError(f"There is no schema file {path!r}.") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"The schema file {path!r} is not valid JSON: {error}.") from error
-    if not isinstance(data, dict):
-        raise UserError(f"The schema file {path!r} must hold a JSON object with `columns`.")
-    return data

@@ -37,12 +37,12 @@ from tabmt.config import (
     TrainConfig,
     check,
 )
-from tabmt.errors import ModelFileError, UserError
+from tabmt.errors import ModelFileError, UserError, read_json
 from tabmt.fields import Field
 from tabmt.networks import build
 from tabmt.networks.masked import MaskedNetwork
 from tabmt.sample import fill
-from tabmt.schema import Schema, check_table, infer, load_overrides
+from tabmt.schema import Schema, check_table, infer
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
 
@@ -187,7 +187,9 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         arrow, source = tables.load(table)
         start = None if continue_from is None else continue_from._fitted
         if start is None:
-            overrides = load_overrides(str(schema)) if isinstance(schema, str | Path) else schema
+            overrides = (
+                read_json(str(schema), "schema") if isinstance(schema, str | Path) else schema
+            )
             inferred = infer(arrow, source, gaps=settings.codec.gaps, overrides=overrides)
             codec = TableCodec.fit(arrow, inferred, settings.codec, self.seed)
         else:
@@ -197,7 +199,9 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             codec = start.codec
             of_start = start.card.settings
             settings = Settings(of_start.codec, of_start.network, settings.train)
+            log.info("codes and network are those of the model that is continued")
         tokens = codec.encode(arrow)
+        _try_codec(codec)
         rows = arrow.num_rows
         del arrow
         card = Card(rows, self.seed, settings, None, _versions())
@@ -296,7 +300,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
     ) -> Iterator[pa.Table]:
         """`sample` in parts, as Arrow tables, so that any number of rows fits in memory."""
         learned = self._fitted
-        if not isinstance(rows, int) or isinstance(rows, bool) or rows < 0:
+        if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or rows < 0:
             raise UserError(f"The number of rows is {rows!r}, but must be a whole number from 0.")
         if decode not in get_args(Decode):
             raise UserError(f"decode is {decode!r}, but must be one of: inside, centre.")
@@ -304,7 +308,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         if seed is None:
             seed = secrets.randbelow(2**31)
             log.info("sampling with seed %d; give it again to get the same rows", seed)
-        return self._batches(learned, rows, seed, heat, complete, decode)
+        return self._batches(learned, int(rows), seed, heat, complete, decode)
 
     def _batches(
         self,
@@ -378,7 +382,8 @@ def _learned_from_parts(metadata: Mapping[str, Any], tensors: Mapping[str, Tenso
     codes = sum(coded.size for coded in codec.token_columns)
     config = card.settings.network
     assert tuple(weights["fields.unordered"].shape) == (codes, config.width), "sizes differ"
-    assert f"blocks.{config.depth - 1}.mlp_norm.weight" in weights, "depths differ"
+    blocks = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
+    assert len(blocks) == config.depth, "depths differ"
     net = _new_network(codec, config, card.seed)
     net.load_state_dict(weights)
     device, _ = train.pick_device("auto" if card.settings.train.device == "cuda" else "cpu")
@@ -391,6 +396,13 @@ def _new_network(codec: TableCodec, config: NetworkConfig, seed: int) -> MaskedN
         ratios = None if coded.ratios is None else tuple(coded.ratios.tolist())
         fields.append(Field(coded.size, ratios))
     return build(fields, config, torch.Generator().manual_seed(derive(seed, "weights")))
+
+
+def _try_codec(codec: TableCodec) -> None:
+    """Store and decode one row: what cannot be sampled is found before training, not after."""
+    arrays, entries = codec.to_parts()
+    stored = TableCodec.from_parts(codec.schema, arrays, json.loads(json.dumps(entries)))
+    stored.decode(np.zeros((1, len(codec.token_columns)), np.int64), seed=0)
 
 
 def _sample_chunk(

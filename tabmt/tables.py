@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -49,6 +50,8 @@ def load(source: Any) -> tuple[pa.Table, Source]:
     if isinstance(source, pa.Table):
         return source, Source("arrow", _pandas_metadata(source.schema))
     family = type(source).__module__.partition(".")[0]
+    if family in ("pandas", "polars") and type(source).__name__ == "Series":
+        source = source.to_frame()
     if family == "pandas" and hasattr(source, "columns"):
         return _from_pandas(source)
     if family == "polars" and hasattr(source, "to_arrow") and hasattr(source, "columns"):
@@ -89,7 +92,7 @@ def _from_pandas(frame: Any) -> tuple[pa.Table, Source]:
 
 
 def _mixed(name: str, series: Any) -> str:
-    values = [value for value in series if value is not None and value == value]
+    values = list(series.dropna())
     kinds = sorted({type(value).__name__ for value in values})
     if len(kinds) == 1:
         return (
@@ -109,6 +112,7 @@ def _pandas_metadata(schema: pa.Schema) -> str | None:
         return None
     note = json.loads(metadata)
     note["index_columns"] = []
+    note.pop("attributes", None)  # a frame's own notes are no business of a model file
     return json.dumps(note)
 
 
@@ -189,21 +193,30 @@ def read_file(path: Path) -> tuple[pa.Table, Source]:
 
 def _read_csv(path: Path) -> pa.Table:
     """Every column as text: what is a number or a date is decided where it can be undone."""
-    with pa.input_stream(str(path)) as file:
+    # By its name, whatever the case of the ending: Arrow unpacks only lower-case .gz by itself.
+    packed = "gzip" if path.name.lower().endswith(".gz") else None
+    with pa.input_stream(str(path), compression=packed) as file:
         first = file.read(1 << 20).removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0]
+    unquoted = re.sub(rb'"[^"]*"', b"", first)
     if not first.strip():
         raise UserError(f"{str(path)!r} is empty; a CSV file begins with a line of column names.")
-    delimiter = max(DELIMITERS, key=lambda mark: first.count(mark.encode()))
+    delimiter = max(DELIMITERS, key=lambda mark: unquoted.count(mark.encode()))
     if delimiter != ",":
         log.info("%s: columns are separated by %r", path, delimiter)
     parse = pyarrow.csv.ParseOptions(
         delimiter=delimiter,
         newlines_in_values=True,
         # In a file of one column an empty line is a row with a gap.
-        ignore_empty_lines=delimiter.encode() in first,
+        ignore_empty_lines=delimiter.encode() in unquoted,
     )
-    with pyarrow.csv.open_csv(path, parse_options=parse) as reader:
-        names = reader.schema.names
+    try:
+        with (
+            pa.input_stream(str(path), compression=packed) as file,
+            pyarrow.csv.open_csv(file, parse_options=parse) as reader,
+        ):
+            names = reader.schema.names
+    except UnicodeDecodeError as error:
+        raise UserError(_not_utf8(path)) from error
     convert = pyarrow.csv.ConvertOptions(
         column_types={name: pa.string() for name in names},
         strings_can_be_null=True,
@@ -211,14 +224,18 @@ def _read_csv(path: Path) -> pa.Table:
         null_values=[""],
     )
     try:
-        return pyarrow.csv.read_csv(path, parse_options=parse, convert_options=convert)
+        with pa.input_stream(str(path), compression=packed) as file:
+            return pyarrow.csv.read_csv(file, parse_options=parse, convert_options=convert)
     except pa.ArrowInvalid as error:
         if "UTF8" in str(error):
-            raise UserError(
-                f"{str(path)!r} is not UTF-8 text; convert it, for example with "
-                f"`iconv -f latin1 -t utf-8`."
-            ) from error
+            raise UserError(_not_utf8(path)) from error
         raise
+
+
+def _not_utf8(path: Path) -> str:
+    return (
+        f"{str(path)!r} is not UTF-8 text; convert it, for example with `iconv -f latin1 -t utf-8`."
+    )
 
 
 def _csv_quoted(texts: pa.Array, delimiter: str) -> pa.Array:
@@ -258,6 +275,8 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(beside, path)
     except PermissionError as error:
         raise UserError(f"{str(path)!r} cannot be written: permission denied.") from error
+    except FileNotFoundError as error:
+        raise UserError(f"{str(path)!r} cannot be written: no file can be made there.") from error
     finally:
         beside.unlink(missing_ok=True)
 
@@ -280,6 +299,11 @@ def write_file(path: str | Path, schema: Schema, tables: Iterable[pa.Table]) -> 
         with new(str(beside), schema.arrow) as writer:
             for table in tables:
                 writer.write_table(table)
+
+
+def write_text(path: Path, text_: str) -> None:
+    with replacing(path) as beside:
+        beside.write_text(text_, encoding="utf-8")
 
 
 def _write_csv(file: Any, schema: Schema, tables: Iterable[pa.Table], delimiter: str) -> None:

@@ -77,6 +77,8 @@ def recognise(column: pa.ChunkedArray) -> Recognised | None:
 
 
 def _number(texts: pa.StringArray) -> tuple[str, pa.DataType, str] | None:
+    if pc.any(pc.match_substring_regex(texts, r"^-0(\.0*)?$")).as_py():
+        return None  # zero and minus zero are one number, but two texts
     if _all(pc.match_substring_regex(texts, WHOLE)):
         try:
             texts.cast(pa.int64())
@@ -85,10 +87,9 @@ def _number(texts: pa.StringArray) -> tuple[str, pa.DataType, str] | None:
         return "integer", pa.int64(), "a whole number"
     if _all(pc.match_substring_regex(texts, POINT)):
         decimals = pc.unique(pc.utf8_length(pc.replace_substring_regex(texts, r"^.*\.", "")))
-        negative_zero = pc.match_substring_regex(texts, r"^-0\.0+$")
         # float64 holds every decimal number of up to 15 digits
         short = _all(pc.less_equal(pc.utf8_length(texts), 16))
-        if len(decimals) == 1 and short and not pc.any(negative_zero).as_py():
+        if len(decimals) == 1 and short:
             digits = decimals[0].as_py()
             return (
                 f"fixed:{digits}",

@@ -71,6 +71,7 @@ def test_generated_pages_are_up_to_date():
 
 
 def test_every_paper_diff_is_listed():
-    assert "PAPER-DIFF" in (ROOT / "docs" / "method.md").read_text()
-    tagged = [p for p in (ROOT / "tabmt").rglob("*.py") if "PAPER-DIFF" in p.read_text()]
-    assert tagged
+    page = (ROOT / "docs" / "method.md").read_text()
+    rows = page.partition("## Departures")[2].count("\n| ") - 1  # without the head
+    tags = sum(p.read_text().count("PAPER-DIFF") for p in (ROOT / "tabmt").rglob("*.py"))
+    assert 0 < tags <= rows

@@ -9,6 +9,7 @@ import pytest
 from tabmt.demo import penguins
 from tabmt.errors import UserError
 from tabmt.evaluate import Evaluation, Judge, evaluate
+from tabmt.report import figures_table
 from tabmt.rules import Rule
 
 
@@ -159,7 +160,7 @@ def test_without_a_test_table_one_is_split_off_and_told(real):
             "Column 'body_mass_g' should hold numbers, but does not: "
             "Failed to parse string: 'heavy' as a scalar of type double",
         ),
-        (lambda t: t[:0], {}, "The synthetic table 'synthetic' has no rows."),
+        (lambda t: t[:0], {}, "The synthetic table has no rows."),
         (
             lambda t: t,
             {"target": "specie"},
@@ -173,3 +174,41 @@ def test_tables_that_cannot_be_judged_get_a_sentence(real, change, options, sent
     with pytest.raises(UserError) as error:
         evaluate(change(fresh), train, test, **options)
     assert str(error.value) == sentence
+
+
+def test_tables_with_and_without_gaps_are_compared_by_name(real):
+    train, test, fresh = (part.dropna().reset_index(drop=True) for part in real)
+    judge = Judge.of(train, test)
+    gappy = fresh.assign(sex=fresh["sex"].where(np.arange(len(fresh)) % 3 > 0))
+    found = [judge.judge(table, name).evaluation for name, table in
+             {"whole": fresh, "gappy": gappy}.items()]  # fmt: skip
+    for order in (found, found[::-1]):
+        lines = {line.split("  ")[0]: line.split() for line in figures_table(order).splitlines()}
+        for one in order:
+            place = 1 + [e.name for e in order].index(one.name)
+            assert lines["Recall"][place] == f"{one['recall'].value:.3f}"
+            assert lines["Diversity"][place] == f"{one['diversity'].value:.3f}"
+        assert "n/a" in lines["Gap rate error"]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 19])
+def test_few_rows_lack_some_figures_but_give_the_others(real, rows):
+    train, test, fresh = real
+    found = evaluate(fresh[:rows], train, test[:rows], target="species")
+    assert found["detector_auc"].value is None and "too few" in found["detector_auc"].note
+    assert found["dcr_median"].value > 0
+    json.loads(json.dumps(found.to_json(), allow_nan=False))
+
+
+def test_one_column_is_judged_as_far_as_it_goes():
+    column = pd.DataFrame({"x": np.random.default_rng(0).normal(size=60)})
+    found = evaluate(column[:30], column, column[30:].reset_index(drop=True))
+    assert found["correlation_error"].note == "no two columns can be correlated"
+    assert found["column_distance"].value > 0
+
+
+def test_catboosts_complaints_become_notes(real):
+    train, test, fresh = real
+    found = evaluate(fresh, train, test, target="species", catboost_settings={"colour": "red"})
+    assert found["ml_efficiency"].value is None
+    assert found["ml_efficiency"].note.startswith("CatBoost cannot learn this: ")

@@ -17,10 +17,16 @@ def test_consecutive_numbers_go_on_from_the_first():
     assert make(list(range(100, 130)), 3) == [100, 101, 102]
 
 
-def test_numbers_of_a_range_are_unique_and_stay_in_it():
+def test_numbers_of_a_range_are_unique_and_none_is_a_real_one():
     made = make([17, 500, 1000], 984)
-    assert sorted(made) == list(range(17, 1001))
+    assert sorted(made) == list(range(1001, 1985))
     assert made != sorted(made)
+
+
+def test_numbers_stay_in_their_range_where_the_type_has_no_room_beyond_it():
+    values = pa.array([1, 50, 120], pa.int8())
+    made = Identifiers.find("key", values).make(0, 120, dtype=pa.int8(), seed=0, name="key")
+    assert sorted(made.to_pylist()) == list(range(1, 121))
 
 
 def test_more_rows_than_the_range_stay_unique():

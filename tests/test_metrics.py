@@ -149,6 +149,8 @@ def test_another_tools_spelling_is_the_same_category():
     train = pa.table({"flag": [True, False] * 5, "code": [1, 2] * 5})
     lens = Lens.grind(train, infer(train))
     other = lens.view(pa.table({"flag": ["True", "False"], "code": ["1.0", "2.0"]}), "test")
+    text = pa.table({"flag": ["True", "False"] * 5})
+    assert Lens.grind(text, infer(text)).view(train, "test").codes["flag"].tolist() == [0, 1] * 5
     assert other.codes["flag"].tolist() == lens.view(train, "test").codes["flag"][:2].tolist()
     assert other.codes["code"].tolist() == lens.view(train, "test").codes["code"][:2].tolist()
 
@@ -204,3 +206,28 @@ def test_gap_metrics_see_rates_and_correlations():
     assert fidelity.gap_rate_error(one, two) == 0
     assert fidelity.gap_correlation_error(one, one) == 0
     assert fidelity.gap_correlation_error(one, two) > 0.8
+
+
+def test_a_table_covers_itself_also_where_rows_repeat():
+    frame = pd.DataFrame({name: list("abcab" * 40) for name in "xyz"}).sample(
+        frac=1, random_state=0
+    )
+    (view,) = views(frame.assign(z=frame["z"].sample(frac=1, random_state=1).to_numpy()))
+    assert coverage.precision_recall(view.matrix, view.matrix) == (1.0, 1.0)
+
+
+def test_numbers_in_a_csv_file_are_numbers_to_a_rule():
+    table = pa.table({"k": ["0", "1", "2", "9"] * 5})
+    schema = infer(table, Source("csv"))
+    assert schema.columns[0].kind == "categorical"
+    assert validity.broken_rule_share(Rule.parse("r", "k in [0, 1, 2]"), table, schema) == 0.25
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+def test_times_are_the_same_in_every_unit(unit):
+    seconds = pa.array([0, 5, 9] * 4, pa.int64())
+    real = pa.table({"t": seconds.cast(pa.timestamp("s")), "d": seconds.cast(pa.duration("s"))})
+    made = real.cast(pa.schema([("t", pa.timestamp(unit)), ("d", pa.duration(unit))]))
+    lens = Lens.grind(real, infer(real))
+    distances = fidelity.column_distances(lens.view(real, "real"), lens.view(made, "made"))
+    assert distances == {"t": 0.0, "d": 0.0}

@@ -106,3 +106,17 @@ def test_ratios_follow_equation_4():
     codes = cut([0, 1, 4, 10])
     assert codes.ratios.tolist() == [0.0, 0.1, 0.4, 1.0]
     assert cut([3, 3]).ratios.tolist() == [0.0]
+
+
+def test_a_rare_value_shares_its_bin_and_does_not_come_back_by_rote(rng):
+    units = np.concatenate([np.round(rng.normal(50_000, 9_000, 3000)), [612_345.0, 401_234.0]])
+    codes = cut(units, max_bins=100)
+    alone = codes.centres[codes.atom]
+    assert all((units == value).sum() >= 5 for value in alone)
+    drawn = codes.decode(np.repeat(codes.encode(units)[0], 3), rng, "inside")
+    assert (drawn == 612_345.0).mean() < 0.001
+
+
+def test_an_outlier_does_not_take_the_codes_from_all_the_rest(rng):
+    codes = cut(np.append(rng.normal(size=2000), 1e300), max_bins=20, continuous=True)
+    assert codes.size >= 15

@@ -239,6 +239,55 @@ def test_strange_tables_are_learned_and_come_back_in_kind(frame):
             assert set(rows[name].dropna()) <= set(frame[name].dropna())
 
 
+def test_a_category_that_a_person_calls_an_id_or_a_number_is_one():
+    frame = pd.DataFrame(
+        {
+            "who": pd.Categorical([f"person {i}" for i in range(40)]),
+            "n": pd.Categorical([i % 15 for i in range(40)]),
+            "same": pd.Categorical(["a"] * 40, ["a", "b"]),
+        }
+    )
+    edits = {"columns": [{"name": "who", "kind": "id"}, {"name": "n", "kind": "numeric"}]}
+    rows = TabMT(steps=3, **TINY).fit(frame, schema=edits).sample(10, seed=0)
+    assert (rows.dtypes.astype(str) == "category").all()
+    assert not set(rows["who"]) & set(frame["who"])
+    assert rows["same"].dtype == frame["same"].dtype
+
+
+@pytest.mark.parametrize(
+    "column", [pa.nulls(30), pa.array([f"{i}.5" for i in range(30)]).cast(pa.decimal64(5, 1))]
+)
+def test_a_model_of_unusual_types_is_loaded_and_sampled(column, tmp_path):
+    table = pa.table({"a": [1.5, 2.5, 3.5] * 10, "b": column})
+    TabMT(steps=2, **TINY).fit(table).save(tmp_path / "m.tabmt")
+    assert TabMT.load(tmp_path / "m.tabmt").sample(5, seed=0).schema.equals(table.schema)
+
+
+def test_a_word_that_spells_a_gap_elsewhere_is_a_word_in_a_text_column():
+    frame = pd.DataFrame({"x": ["1", "2", "NA"] * 20})
+    rows = TabMT(steps=3, **TINY).fit(frame).sample(300, seed=0)
+    assert rows["x"].notna().all() and set(rows["x"]) == {"1", "2", "NA"}
+
+
+def test_new_rows_may_come_in_another_type(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(60) % 13, "t": pd.date_range("2020", periods=60)})
+    model = TabMT(steps=2, **TINY).fit(frame)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for other in (tmp_path / "t.csv", frame.astype({"x": "int8", "t": "datetime64[ns]"})):
+        more = TabMT(steps=2, **TINY).fit(other, continue_from=model)
+        assert np.array_equal(
+            more.learned_.codec.encode(pa.Table.from_pandas(frame)),
+            model.learned_.codec.encode(pa.Table.from_pandas(frame)),
+        )
+    with pytest.raises(UserError, match=r"Column 'x' holds .*string, but the model was made with"):
+        TabMT(steps=2, **TINY).fit(frame.assign(x="many"), continue_from=model)
+
+
+def test_a_tiny_temperature_is_the_likeliest_code(fitted):
+    cold = fitted.sample(20, seed=0, temperature=0.0)
+    assert fitted.sample(20, seed=0, temperature=1e-320)["group"].equals(cold["group"])
+
+
 def test_a_damaged_model_gets_a_sentence(fitted, tmp_path):
     path = tmp_path / "m.tabmt"
     fitted.save(path)

@@ -229,3 +229,42 @@ def test_a_file_is_never_left_half_written(tmp_path, fitted):
         tables.write_file(path, fitted.schema_, batches())
     assert path.read_text() == "precious"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("content", "columns"),
+    [
+        ('"a;b;c",d\n1,2\n', {"a;b;c": ["1"], "d": ["2"]}),
+        ('"net, EUR, 2020";city\n1;2\n', {"net, EUR, 2020": ["1"], "city": ["2"]}),
+        ('"a,b"\n1\n\n3\n', {"a,b": ["1", None, "3"]}),
+    ],
+)
+def test_a_delimiter_within_quotes_is_none(tmp_path, content, columns):
+    path = tmp_path / "in.csv"
+    path.write_text(content)
+    assert tables.load(path)[0].to_pydict() == columns
+
+
+def test_a_header_in_another_encoding_gets_the_sentence(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_bytes(b"caf\xe9,b\n1,2\n")
+    with pytest.raises(UserError, match="is not UTF-8 text"):
+        tables.load(path)
+
+
+def test_a_packed_file_is_read_whatever_the_case_of_its_ending(tmp_path, fitted):
+    tables.write_file(
+        tmp_path / "x.csv.gz", fitted.schema_, [fitted.sample(5, seed=0, kind="arrow")]
+    )
+    (tmp_path / "x.csv.gz").rename(tmp_path / "X.CSV.GZ")
+    assert tables.load(tmp_path / "X.CSV.GZ")[0].num_rows == 5
+
+
+def test_a_series_is_a_table_of_one_column():
+    assert tables.load(pd.Series([1, 2], name="a"))[0].to_pydict() == {"a": [1, 2]}
+
+
+def test_a_frames_own_notes_stay_out_of_the_model():
+    frame = mixed_frame(30)
+    frame.attrs["secret"] = "patient 17"
+    assert "patient 17" not in tables.load(frame)[1].pandas

@@ -46,6 +46,8 @@ def test_text_that_round_trips_is_recognised_and_written_back(words, fmt, dtype,
         ["NA", None, "3"],  # two spellings of a gap could not both be written back
         ["", "NA", "3"],
         ["0.10", "0.1"],
+        ["-0", "0", "1"],
+        ["-0.0", "1.5"],
         ["2014-13-02"],
         ["2014-5-2"],
         ["10.1.1.5", "10.1.1.6"],

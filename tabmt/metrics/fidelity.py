@@ -13,6 +13,7 @@ PAIR_BINS = 10
 PAIR_CATEGORIES = CORRELATED_CATEGORIES = 50  # the most frequent of a column; the rest count as one
 ALPHAS = np.linspace(0, 1, 30)
 DETECTOR_TREES = 300
+LEAST_ROWS = 20  # of either table, for what is learned or counted by quantiles
 
 
 def column_distances(real: View, synthetic: View) -> dict[str, float]:
@@ -95,6 +96,8 @@ def correlation_errors(real: View, synthetic: View) -> np.ndarray:
     places = {name: place for place, name in enumerate(real.lens.names)}
     owner = np.array([places[name] for name in fields])
     pairs = np.triu(owner[:, None] != owner[None, :]) & ~(np.isnan(ours) & np.isnan(theirs))
+    if not pairs.any():
+        raise UserError("no two columns can be correlated")
     errors: np.ndarray = np.abs(np.nan_to_num(ours) - np.nan_to_num(theirs))[pairs]
     return errors
 
@@ -105,7 +108,8 @@ def pair_distances(real: View, synthetic: View) -> dict[tuple[str, str], float]:
     for name in real.lens.names:
         if name in real.numbers:
             known = real.numbers[name][~np.isnan(real.numbers[name])]
-            edges = np.unique(np.quantile(known, np.linspace(0, 1, PAIR_BINS + 1)[1:-1]))
+            inner = np.linspace(0, 1, PAIR_BINS + 1)[1:-1]
+            edges = np.unique(np.quantile(known, inner)) if len(known) else np.zeros(0)
             pair = [
                 np.where(np.isnan(v), -1, np.searchsorted(edges, np.nan_to_num(v), side="right"))
                 for v in (real.numbers[name], synthetic.numbers[name])
@@ -161,7 +165,10 @@ def detector_auc(real: View, synthetic: View, rng: np.random.Generator) -> float
         verbose=False,
         allow_writing_files=False,
     )
-    model.fit(frame[train], label[train])
+    try:
+        model.fit(frame[train], label[train])
+    except catboost().CatBoostError as error:
+        raise UserError(f"CatBoost cannot learn from these rows: {error}") from error
     return float(roc_auc_score(label[~train], model.predict_proba(frame[~train])[:, 1]))
 
 
@@ -171,7 +178,7 @@ def logistic_detector_auc(real: View, synthetic: View, rng: np.random.Generator)
     from sklearn.metrics import roc_auc_score
     from sklearn.preprocessing import StandardScaler
 
-    count = min(len(real), len(synthetic))
+    count = _enough(real, synthetic)
     parts = [view.take(rng.permutation(len(view))[:count]).matrix for view in (real, synthetic)]
     rows = StandardScaler().fit_transform(np.concatenate(parts))
     label = np.repeat([0, 1], count)
@@ -180,12 +187,17 @@ def logistic_detector_auc(real: View, synthetic: View, rng: np.random.Generator)
     return float(roc_auc_score(label[~train], model.predict_proba(rows[~train])[:, 1]))
 
 
+def _enough(real: View, synthetic: View) -> int:
+    count = min(len(real), len(synthetic))
+    if count < LEAST_ROWS:
+        raise UserError(f"{count} rows of each table are too few; {LEAST_ROWS} are needed")
+    return count
+
+
 def _detector_rows(real: View, synthetic: View, rng: np.random.Generator) -> tuple[Any, Any, Any]:
     import pandas as pd
 
-    count = min(len(real), len(synthetic))
-    if count < 20:
-        raise UserError(f"{count} rows of each table are too few for a detector")
+    count = _enough(real, synthetic)
     parts = [view.take(rng.permutation(len(view))[:count]).frame() for view in (real, synthetic)]
     frame = pd.concat(parts, ignore_index=True)
     train = np.zeros(2 * count, bool)
@@ -197,6 +209,7 @@ def _detector_rows(real: View, synthetic: View, rng: np.random.Generator) -> tup
 def alpha_precision_beta_recall(real: View, synthetic: View) -> tuple[float, float]:
     """Alaa et al. (2022), integrated: 1 if the synthetic rows fill each quantile of the real
     ones as they should (precision), and real rows have synthetic ones near them (recall)."""
+    _enough(real, synthetic)
     a, b = real.matrix, synthetic.matrix
     centre = a.mean(0)
     radii = np.quantile(np.linalg.norm(a - centre, axis=1), ALPHAS)

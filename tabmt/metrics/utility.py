@@ -32,10 +32,8 @@ def ml_efficiency(
     train: View, valid: View, test: View, target: str, *, settings: dict[str, Any], seed: int
 ) -> Efficiency:
     """One CatBoost model. Rows whose target is a gap are left out on every side."""
-    from sklearn.metrics import f1_score, r2_score
-
     parts = [_features_and_target(view, target) for view in (train, valid, test)]
-    (features, label), held_out, (test_features, test_label) = parts
+    features, label = parts[0]
     if label.nunique() < 2:
         raise UserError(f"the target {target!r} does not vary in the table trained on")
     common: dict[str, Any] = {
@@ -45,7 +43,20 @@ def ml_efficiency(
         "verbose": False,
         "allow_writing_files": False,
     }
-    if is_classification(train, target):
+    try:
+        return _score(common, parts, is_classification(train, target))
+    except (catboost().CatBoostError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"CatBoost cannot learn this: {reason}") from error
+
+
+def _score(
+    common: dict[str, Any], parts: list[tuple[pd.DataFrame, "pd.Series[Any]"]], classify: bool
+) -> Efficiency:
+    from sklearn.metrics import f1_score, r2_score
+
+    (features, label), held_out, (test_features, test_label) = parts
+    if classify:
         model = catboost().CatBoostClassifier(**common, eval_metric="TotalF1")
         known = held_out[1].isin(label.unique())  # CatBoost knows only the classes it trained on
         model.fit(features, label, eval_set=(held_out[0][known], held_out[1][known]))

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
+from tabmt.grid import is_number, is_time
 from tabmt.metrics.view import View, as_numbers, as_words
 from tabmt.rules import Rule
 from tabmt.schema import Schema
@@ -44,7 +45,8 @@ def broken_rule_share(rule: Rule, table: pa.Table, schema: Schema) -> float:
     for column in schema.columns:
         if column.name in rule.columns and column.name in table.column_names:
             array = table.column(column.name)
-            if column.kind in ("numeric", "datetime") or _numbers(array):
+            dtype = column.type
+            if is_number(dtype) or is_time(dtype) or pa.types.is_boolean(dtype):
                 columns[column.name] = as_numbers(array, column)
                 gaps[column.name] = np.isnan(columns[column.name])
             else:
@@ -52,8 +54,3 @@ def broken_rule_share(rule: Rule, table: pa.Table, schema: Schema) -> float:
                 gaps[column.name] = np.asarray(words.is_null().to_numpy(zero_copy_only=False))
                 columns[column.name] = np.array(words.fill_null("").to_pylist(), dtype=str)
     return float(np.mean(rule.broken(columns, gaps)))
-
-
-def _numbers(array: pa.ChunkedArray) -> bool:
-    dtype = array.type
-    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype))

@@ -110,6 +110,8 @@ class Lens:
 
     def view(self, table: pa.Table, what: str) -> View:
         """`what` names the table in errors."""
+        if table.num_rows == 0:
+            raise UserError(f"The {what} table has no rows.")
         numbers, codes = {}, {}
         columns = {column.name: column for column in self.schema.columns}
         for name in self.names:
@@ -134,8 +136,12 @@ class Lens:
 
 def _spelled_alike(words: pa.Array, known: list[str]) -> pa.Array:
     """Another tool's spelling of truth values and whole numbers, in the real table's."""
-    if set(known) <= {"true", "false"}:
-        return pc.utf8_lower(words)
+    if {word.lower() for word in known} <= {"true", "false"}:
+        spelling = {word.lower(): word for word in known}
+        lower = pc.utf8_lower(words)
+        for plain, real in spelling.items():
+            words = pc.if_else(pc.fill_null(pc.equal(lower, plain), False), real, words)
+        return words
     if all(word.lstrip("-").isdigit() for word in known):
         return pc.replace_substring_regex(words, r"^(-?[0-9]+)\.0+$", r"\1")
     return words
@@ -145,14 +151,19 @@ def as_numbers(array: pa.ChunkedArray, column: Column) -> np.ndarray:
     """(rows,) float64, NaN for gaps: numbers, dates and times, or text that stands for them."""
     values = combine(array)
     try:
-        if is_text(values.type):
-            fmt, dtype = column.format or "plain", pa.float64()
-            if column.kind == "datetime":
-                dtype = pa.timestamp(fmt.partition(":")[0])
-            values = read(values, fmt if column.kind == "datetime" else "plain", dtype,
-                          column.gap_text)  # fmt: skip
+        if is_text(values.type) and column.kind == "datetime" and column.format is not None:
+            unit = column.format.partition(":")[0]
+            values = read(values, column.format, pa.timestamp(unit), column.gap_text)
+        elif is_text(values.type):
+            values = read(values, "plain", pa.float64(), column.gap_text)
+        # One unit for all times, whatever each table stores them in.
         if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
-            values = values.cast(pa.timestamp("us", getattr(values.type, "tz", None)))
+            zone = getattr(values.type, "tz", None)
+            values = values.cast(pa.timestamp("us", zone), safe=False)
+        elif pa.types.is_duration(values.type):
+            values = values.cast(pa.duration("us"), safe=False)
+        elif pa.types.is_time(values.type):
+            values = values.cast(pa.time64("us"), safe=False)
         if is_time(values.type):
             values = values.cast(whole_type(values.type))
         if pa.types.is_boolean(values.type):
@@ -175,6 +186,6 @@ def as_words(array: pa.ChunkedArray) -> pa.Array:
         floats = values.to_numpy(zero_copy_only=False)
         whole = np.isnan(floats) | (np.floor(floats) == floats)
         values = pc.if_else(pc.is_nan(values), None, values)
-        if whole.all() and np.all(np.abs(floats[np.isfinite(floats)]) < 2**53):
+        if whole.all() and not np.any(np.abs(floats) >= 2**53):  # infinity is no whole number
             values = values.cast(pa.int64())
     return values.cast(pa.string())

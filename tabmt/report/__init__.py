@@ -15,7 +15,7 @@ from tabmt.evaluate import Evaluation, Judge, Judged, Score
 from tabmt.metrics import fidelity
 from tabmt.metrics.view import View
 from tabmt.report import charts
-from tabmt.tables import replacing
+from tabmt.tables import write_text
 
 MOST_COLUMNS = 60  # drawn; the table of distances has them all
 MOST_BARS = 10
@@ -99,11 +99,39 @@ def verdict(evaluation: Evaluation) -> list[str]:
     return said
 
 
+def figures_table(evaluations: list[Evaluation]) -> str:
+    """All figures as lines of text, the tables side by side."""
+    head = ["metric", *(one.name for one in evaluations), "real rows", "better"]
+    lines = [head]
+    for score in every_score(evaluations):
+        values = [format_number(one.get(score.name)) for one in evaluations]
+        better = {"reference": "near real"}.get(score.better, score.better)
+        lines.append([score.title, *values, format_number(score.reference), better])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i in (0, len(head) - 1) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def every_score(evaluations: list[Evaluation]) -> list[Score]:
+    """One score of each name that any table has: not all tables have gaps to speak of."""
+    found: dict[str, Score] = {}
+    for one in max(evaluations, key=lambda e: len(e.scores)).scores:
+        found[one.name] = one
+    for evaluation in evaluations:
+        for one in evaluation.scores:
+            found.setdefault(one.name, one)
+    return list(found.values())
+
+
 def write_report(judge: Judge, judged: list[Judged], path: str | Path) -> None:
     """Write the page beside `path` and rename it."""
     page = render(judge, judged)
-    with replacing(Path(path)) as beside:
-        beside.write_text(page, encoding="utf-8")
+    write_text(Path(path), page)
 
 
 def render(judge: Judge, judged: list[Judged]) -> str:
@@ -130,6 +158,7 @@ def render(judge: Judge, judged: list[Judged]) -> str:
     ]
     page: str = environment.get_template("page.html").render(
         tables=tables,
+        scores=every_score([one.evaluation for one in judged]),
         groups=("utility", "fidelity", "privacy", "coverage", "validity"),
         real_color=charts.REAL,
         synthetic_color=charts.SYNTHETIC,
@@ -149,11 +178,7 @@ def _pictures(judge: Judge, one: Judged) -> dict[str, Any]:
             ("synthetic", charts.heatmap(theirs, names, low=0, scheme="teals")),
             ("difference", charts.heatmap(np.abs(ours - theirs), names, low=0, scheme="oranges")),
         ],
-        "errors": charts.histogram(
-            fidelity.correlation_errors(real, judge.train),
-            fidelity.correlation_errors(real, view),
-            "correlation error",
-        ),
+        "errors": None,
         "closeness": charts.histogram(
             judge.test_closeness.distances,
             one.closeness.distances,
@@ -163,6 +188,12 @@ def _pictures(judge: Judge, one: Judged) -> dict[str, Any]:
         "importances": None,
         "gaps": None,
     }
+    if one.evaluation["correlation_error"].value is not None:
+        pictures["errors"] = charts.histogram(
+            fidelity.correlation_errors(real, judge.train),
+            fidelity.correlation_errors(real, view),
+            "correlation error",
+        )
     fresh = judge.importances
     if one.importances and fresh:
         top = sorted(fresh, key=lambda name: -fresh[name])[:15]
@@ -225,7 +256,7 @@ def _map(real: View, view: View) -> str:
     """Both tables on the two main axes of the real one."""
     rng = np.random.default_rng(0)
     picked = [v.take(rng.permutation(len(v))[:MOST_POINTS]).matrix for v in (real, view)]
-    method, titles = "PCA", ("first component", "second component")
+    titles = ("first component", "second component")
     try:
         import pacmap
     except ImportError:
@@ -236,7 +267,6 @@ def _map(real: View, view: View) -> str:
             flat = [np.pad(part, ((0, 0), (0, 2 - part.shape[1]))) for part in flat]
     else:
         both = pacmap.PaCMAP(random_state=0).fit_transform(np.concatenate(picked))
-        flat, method = [both[: len(picked[0])], both[len(picked[0]) :]], "PaCMAP"
+        flat = [both[: len(picked[0])], both[len(picked[0]) :]]
         titles = ("", "")
-    assert method in ("PCA", "PaCMAP")
     return charts.scatter(flat[0], flat[1], titles)

@@ -57,6 +57,8 @@ def histogram(
 ) -> str:
     """Two distributions laid over each other, as shares; `dates` are milliseconds since 1970."""
     every = np.concatenate([real, synthetic])
+    if len(every) == 0:
+        return ""
     low, high = np.quantile(every, [0.005, 0.995])  # a far outlier would squeeze all the rest
     if high <= low:
         low, high = float(every.min()) - 0.5, float(every.max()) + 0.5
