@@ -92,7 +92,7 @@ def verdict(evaluation: Evaluation) -> list[str]:
             )
         else:
             said.append(
-                f"They lie no closer to the training rows than fresh real rows do "
+                f"Within chance, they lie no closer to the training rows than fresh real rows do "
                 f"({copies.value:.1%} copies, {closer.value:.1%} closer to training; expected "
                 f"{fresh[0]:.1%} and {fresh[1]:.1%}). That is a check, not a guarantee."
             )
