@@ -203,6 +203,11 @@ class Judge:
         notes = []
         test_table = None if test is None else tables.load(test)[0]
         valid_table = None if valid is None else tables.load(valid)[0]
+        if test_table is None and table.num_rows < 2:
+            raise UserError(
+                f"The training table has {table.num_rows} rows, too few to split test rows off; "
+                "give a test table."
+            )
         if test_table is None:
             table, test_table = _split(table, numpy_stream(seed, "test rows"))
             notes.append(

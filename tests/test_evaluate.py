@@ -200,6 +200,14 @@ def test_few_rows_lack_some_figures_but_give_the_others(real, rows):
     json.loads(json.dumps(found.to_json(), allow_nan=False))
 
 
+def test_one_row_cannot_be_split():
+    with pytest.raises(UserError) as error:
+        Judge.of(pd.DataFrame({"x": [1.5]}))
+    assert str(error.value) == (
+        "The training table has 1 rows, too few to split test rows off; give a test table."
+    )
+
+
 def test_one_column_is_judged_as_far_as_it_goes():
     column = pd.DataFrame({"x": np.random.default_rng(0).normal(size=60)})
     found = evaluate(column[:30], column, column[30:].reset_index(drop=True))
