@@ -13,7 +13,7 @@ from tabmt.errors import UserError
 Gaps = Literal["learned", "masked"]
 Quantizer = Literal["kmeans", "quantile", "uniform", "none"]
 Decode = Literal["inside", "centre"]
-NetworkName = Literal["masked"]
+NetworkName = Literal["any-order", "masked"]
 Device = Literal["auto", "cpu", "cuda"]
 
 
@@ -44,7 +44,9 @@ class NetworkConfig:
     """Size and regularisation of the network."""
 
     network: NetworkName = option(
-        "masked", "masked: the paper's bidirectional encoder", choices=get_args(NetworkName)
+        "masked",
+        "any-order: causal over random orders, fast; masked: the paper's bidirectional encoder",
+        choices=get_args(NetworkName),
     )
     width: int = option(64, "width of the embeddings", minimum=1)
     depth: int = option(4, "number of transformer blocks", minimum=1)
@@ -72,7 +74,10 @@ class TrainConfig:
     eval_every: int = option(
         200, "most steps between looks at the held-out rows; fewer for small tables", minimum=1
     )
-    patience: int = option(10, "looks without improvement before training stops", minimum=1)
+    patience: int = option(5, "looks without improvement before training finishes", minimum=1)
+    target: str | None = option(
+        None, "a column that matters most: trained as, and drawn as, the last one", type=str
+    )
     checkpoint_every: float = option(60.0, "seconds between checkpoints", minimum=0.0)
     device: Device = option("auto", "where to compute", choices=get_args(Device))
     threads: int | None = option(None, "CPU threads", minimum=1, type=int)
@@ -91,6 +96,10 @@ def check(config: Any) -> None:
                 raise UserError(f"{name} is {value!r}, but must be one of: {allowed}.")
             continue
         wanted = rule.get("type", type(item.default))
+        if wanted is str:
+            if not isinstance(value, str):
+                raise UserError(f"{name} is {value!r}, but must be text.")
+            continue
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or (wanted is int and not isinstance(value, int)):
             kind = "a whole number" if wanted is int else "a number"

@@ -178,7 +178,7 @@ def _edits(overrides: Mapping[str, Any] | None, names: Sequence[str]) -> dict[st
     for entry in entries:
         name = entry["name"]
         if name not in names:
-            raise UserError(f"The schema has a column {name!r}, {_but_the_table_has(name, names)}")
+            raise UserError(f"The schema has a column {name!r}, {but_the_table_has(name, names)}")
         for key in entry:
             if key not in known:
                 raise UserError(
@@ -193,7 +193,8 @@ def _edits(overrides: Mapping[str, Any] | None, names: Sequence[str]) -> dict[st
     return {entry["name"]: dict(entry) for entry in entries}
 
 
-def _but_the_table_has(name: str, names: Sequence[str]) -> str:
+def but_the_table_has(name: str, names: Sequence[str]) -> str:
+    """The end of a sentence about a column that does not exist."""
     close = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     return f"but the table has: {', '.join(names)}.{hint}"

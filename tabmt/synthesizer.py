@@ -5,7 +5,6 @@ returns self, what was learned ends in an underscore.
 """
 
 import dataclasses
-import difflib
 import hashlib
 import importlib.metadata
 import json
@@ -25,6 +24,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
 from tabmt import artifact, tables, train
+from tabmt.card import Card, Settings
 from tabmt.codecs import TableCodec
 from tabmt.config import (
     CodecConfig,
@@ -35,14 +35,12 @@ from tabmt.config import (
     NetworkName,
     Quantizer,
     TrainConfig,
-    check,
 )
 from tabmt.errors import ModelFileError, UserError, read_json
 from tabmt.fields import Field
-from tabmt.networks import build
-from tabmt.networks.masked import MaskedNetwork
-from tabmt.sample import fill
-from tabmt.schema import Schema, check_table, infer
+from tabmt.networks import AnyNetwork, build
+from tabmt.sample import draw_order, fill
+from tabmt.schema import Schema, but_the_table_has, check_table, infer
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
 
@@ -59,65 +57,11 @@ class NotFitted(UserError, NotFittedError):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """All settings of a fit, checked."""
-
-    codec: CodecConfig
-    network: NetworkConfig
-    train: TrainConfig
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Settings":
-        def part(config_class: type[Any]) -> Any:
-            names = [item.name for item in dataclasses.fields(config_class)]
-            config = config_class(**{name: values[name] for name in names})
-            check(config)
-            return config
-
-        return cls(part(CodecConfig), part(NetworkConfig), part(TrainConfig))
-
-    def to_json(self) -> dict[str, Any]:
-        return {k: v for part in dataclasses.asdict(self).values() for k, v in part.items()}
-
-
-@dataclass(frozen=True)
-class Card:
-    """What a model says of itself: how it was made, from how many rows, with what result."""
-
-    rows: int
-    seed: int
-    settings: Settings
-    summary: train.Summary | None  # None: no column had anything to learn
-    versions: dict[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        summary = None if self.summary is None else dataclasses.asdict(self.summary)
-        return {
-            "rows": self.rows,
-            "seed": self.seed,
-            "settings": self.settings.to_json(),
-            "summary": summary,
-            "versions": self.versions,
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Card":
-        summary = data["summary"]
-        return cls(
-            rows=data["rows"],
-            seed=data["seed"],
-            settings=Settings.of(data["settings"]),
-            summary=None if summary is None else train.Summary(**summary),
-            versions=dict(data["versions"]),
-        )
-
-
-@dataclass(frozen=True)
 class Learned:
     """A fitted model: the codec, the network (None if there is nothing to learn) and its card."""
 
     codec: TableCodec
-    net: MaskedNetwork | None
+    net: AnyNetwork | None
     card: Card
 
 
@@ -156,6 +100,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         valid_share: float = TrainConfig.valid_share,
         eval_every: int = TrainConfig.eval_every,
         patience: int = TrainConfig.patience,
+        target: str | None = TrainConfig.target,
         checkpoint_every: float = TrainConfig.checkpoint_every,
         device: Device = TrainConfig.device,
         threads: int | None = TrainConfig.threads,
@@ -200,6 +145,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             of_start = start.card.settings
             settings = Settings(of_start.codec, of_start.network, settings.train)
             log.info("codes and network are those of the model that is continued")
+        _target(codec, settings.train.target)
         tokens = codec.encode(arrow)
         _try_codec(codec)
         rows = arrow.num_rows
@@ -321,6 +267,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
     ) -> Iterator[pa.Table]:
         codec, net = learned.codec, learned.net
         allowed = _without_gaps(codec) if complete else None
+        last = _target(codec, learned.card.settings.train.target)
         for first in range(0, max(rows, 1), BATCH_ROWS):  # no rows are one empty batch
             count = min(BATCH_ROWS, rows - first)
             tokens = np.zeros((count, len(heat)), np.int64)
@@ -328,7 +275,9 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
                 with train.threads(self.threads):
                     tokens = np.concatenate(
                         [
-                            _sample_chunk(net, min(CHUNK, count - start), heat, allowed, stream)
+                            _sample_chunk(
+                                net, min(CHUNK, count - start), heat, allowed, last, stream
+                            )
                             for start in range(0, count, CHUNK)
                             for stream in [derive(seed, "sample", (first + start) // CHUNK)]
                         ]
@@ -390,7 +339,7 @@ def _learned_from_parts(metadata: Mapping[str, Any], tensors: Mapping[str, Tenso
     return Learned(codec, net.to(device), card)
 
 
-def _new_network(codec: TableCodec, config: NetworkConfig, seed: int) -> MaskedNetwork:
+def _new_network(codec: TableCodec, config: NetworkConfig, seed: int) -> AnyNetwork:
     fields = []
     for coded in codec.token_columns:
         ratios = None if coded.ratios is None else tuple(coded.ratios.tolist())
@@ -406,12 +355,18 @@ def _try_codec(codec: TableCodec) -> None:
 
 
 def _sample_chunk(
-    net: MaskedNetwork, rows: int, heat: Tensor, allowed: list[Tensor | None] | None, stream: int
+    net: AnyNetwork,
+    rows: int,
+    heat: Tensor,
+    allowed: list[Tensor | None] | None,
+    last: int | None,
+    stream: int,
 ) -> np.ndarray:
     device = next(net.parameters()).device
     empty = torch.full((rows, len(heat)), MASK, device=device)
     generator = torch.Generator().manual_seed(stream)
-    filled = fill(net, empty, temperature=heat, allowed=allowed, generator=generator)
+    order = draw_order(len(heat), generator, last)
+    filled = fill(net, empty, temperature=heat, allowed=allowed, generator=generator, order=order)
     return filled.cpu().numpy()
 
 
@@ -426,17 +381,31 @@ def _held_out(rows: int, share: float, seed: int) -> np.ndarray:
     return held_out
 
 
+def _target(codec: TableCodec, name: str | None) -> int | None:
+    """The token column of the target, if one was named."""
+    if name is None:
+        return None
+    names = codec.schema.names
+    if name not in names:
+        raise UserError(f"The target is {name!r}, {but_the_table_has(name, names)}")
+    for place, coded in enumerate(codec.token_columns):
+        if coded.column.name == name:
+            return place
+    kind = next(column.kind for column in codec.schema.columns if column.name == name)
+    raise UserError(
+        f"The target is {name!r}, but that column is {kind}, and nothing of it is learned; "
+        "name another target, or set its kind in the schema."
+    )
+
+
 def _temperatures(temperature: float | Mapping[str, float], codec: TableCodec) -> Tensor:
     """(C,) float64: one temperature per token column."""
     names = codec.schema.names
     given = temperature if isinstance(temperature, Mapping) else dict.fromkeys(names, temperature)
     for name, value in given.items():
         if name not in names:
-            close = difflib.get_close_matches(str(name), names, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
             raise UserError(
-                f"There is no column {name!r} to set a temperature for; "
-                f"the table has: {', '.join(names)}.{hint}"
+                f"A temperature is set for column {name!r}, {but_the_table_has(str(name), names)}"
             )
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not math.isfinite(value) or value < 0:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from tabmt.config import TrainConfig
 from tabmt.errors import TrainingError, UserError
-from tabmt.networks.masked import MaskedNetwork, draw_mask
+from tabmt.networks import AnyNetwork
 from tabmt.seeds import derive
 
 log = logging.getLogger(__name__)
@@ -30,16 +30,19 @@ Tokens = np.ndarray[Any, np.dtype[np.integer[Any]]] | Tensor
 Stopped = Literal["steps", "minutes", "early"]
 
 HELD_OUT_ROWS = 4096  # per look; more would cost time and hardly steady the figure
-MASKS_PER_ROW = 32  # of few held-out rows
+PLANS_PER_ROW = 32  # of few held-out rows
 EPOCHS_PER_LOOK = 10  # a small table is memorised within few steps ...
 LEAST_STEPS_PER_LOOK = 10  # ... but looks cost time too
 EVALUATION_BATCH = 1024
 AVERAGE_STEPS = 300  # reach of the running average of the weights
+FINISH = (
+    0.5  # after a plateau, the cosine is finished in this share of the time it took to get there
+)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training stands after a step. Losses are mean nats per masked cell."""
+    """Where training stands after a step. Losses are mean nats per hidden cell."""
 
     step: int
     steps: int | None  # None when time is the limit
@@ -52,7 +55,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Summary:
-    """What training came to. Losses are mean nats per masked cell."""
+    """What training came to. Losses are mean nats per hidden cell."""
 
     steps: int
     seconds: float
@@ -76,6 +79,7 @@ class TrainState:
     best_step: int
     looks_without_improvement: int
     looked_step: int  # of the last look
+    plateau: float | None  # the share of the limit at which held-out rows stopped improving
     loss_sum: float  # since the last look
     loss_count: int
     tensors: dict[str, Tensor]
@@ -124,34 +128,35 @@ def take(tokens: Tokens, rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out rows under masks that never change, so that looks compare."""
+    """Held-out rows under masks or orders that never change, so that looks compare."""
 
     tokens: Tensor  # (B, C)
-    mask: Tensor  # (B, C)
+    plan: Tensor  # (B, C)
 
     @classmethod
-    def choose(cls, valid_tokens: Tokens, *, seed: int, device: torch.device) -> "HeldOut | None":
-        """None when there are no rows. Few rows are looked at under several masks each."""
+    def choose(cls, valid_tokens: Tokens, net: AnyNetwork, *, seed: int) -> "HeldOut | None":
+        """None when there are no rows. Few rows are looked at under several plans each."""
         if len(valid_tokens) == 0:
             return None
         generator = torch.Generator().manual_seed(derive(seed, "held out"))
         rows = torch.randperm(len(valid_tokens), generator=generator)
-        repeats = min(MASKS_PER_ROW, math.ceil(HELD_OUT_ROWS / len(rows)))
+        repeats = min(PLANS_PER_ROW, math.ceil(HELD_OUT_ROWS / len(rows)))
         rows = rows.repeat(repeats)[:HELD_OUT_ROWS]
+        device = next(net.parameters()).device
         tokens = take(valid_tokens, rows).to(device)
-        mask = draw_mask((tokens.shape[0], tokens.shape[1]), generator).to(device)
-        return cls(tokens, mask)
+        plan = net.draw_plan((tokens.shape[0], tokens.shape[1]), generator).to(device)
+        return cls(tokens, plan)
 
-    def loss(self, net: MaskedNetwork) -> float:
-        """Mean nats per masked, known cell."""
+    def loss(self, net: AnyNetwork) -> float:
+        """Mean nats per hidden, known cell."""
         total, count = 0.0, 0
         with torch.inference_mode():
-            for tokens, mask in zip(
+            for tokens, plan in zip(
                 torch.split(self.tokens, EVALUATION_BATCH),
-                torch.split(self.mask, EVALUATION_BATCH),
+                torch.split(self.plan, EVALUATION_BATCH),
                 strict=True,
             ):
-                part, cells = net.loss_sum_and_count(tokens, mask)
+                part, cells = net.loss_sum_and_count(tokens, plan)
                 total, count = total + part.item(), count + cells
         return total / max(count, 1)
 
@@ -180,7 +185,7 @@ def make_optimizer(net: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
 
 
 def train(
-    net: MaskedNetwork,
+    net: AnyNetwork,
     tokens: Tokens,
     valid_tokens: Tokens,
     config: TrainConfig,
@@ -206,19 +211,20 @@ def train(
     average = copy.deepcopy(net).requires_grad_(False)
     optimizer = make_optimizer(net, config)
     batches = Batches(tokens, config.batch_size, seed=seed)
-    held_out = HeldOut.choose(valid_tokens, seed=seed, device=device)
+    held_out = HeldOut.choose(valid_tokens, net, seed=seed)
     epochs = round(EPOCHS_PER_LOOK * len(tokens) / config.batch_size)  # of so many, in steps
     look_every = min(config.eval_every, max(LEAST_STEPS_PER_LOOK, epochs))
 
     step, seconds_before, looks, looked_step, best_step = 0, 0.0, 0, 0, 0
     valid: float | None = None
+    plateau: float | None = None
     best_valid: float | None = None
     best: dict[str, Tensor] = {}
     loss_sum, loss_count = 0.0, 0
     if resume is not None:
         step, seconds_before = resume.step, resume.seconds
         looks, looked_step = resume.looks_without_improvement, resume.looked_step
-        best_valid, best_step = resume.best_valid, resume.best_step
+        best_valid, best_step, plateau = resume.best_valid, resume.best_step, resume.plateau
         loss_sum, loss_count = resume.loss_sum, resume.loss_count
         best = _restore(resume.tensors, net, average, optimizer)
     started, steps_before = time.monotonic(), step
@@ -228,10 +234,16 @@ def train(
     def elapsed() -> float:
         return seconds_before + time.monotonic() - started
 
-    def progress() -> float:
+    def spent() -> float:
         if config.minutes is not None:
             return elapsed() / (60 * config.minutes) if config.minutes > 0 else 1.0
         return step / config.steps if config.steps > 0 else 1.0
+
+    def progress() -> float:
+        if plateau is None:
+            return spent()
+        finish = min(plateau * (1 + FINISH), 1.0)
+        return plateau + (1 - plateau) * (spent() - plateau) / (finish - plateau)
 
     def state() -> TrainState:
         return TrainState(
@@ -241,6 +253,7 @@ def train(
             best_step=best_step,
             looks_without_improvement=looks,
             looked_step=looked_step,
+            plateau=plateau,
             loss_sum=loss_sum,
             loss_count=loss_count,
             tensors=_copy(net, average, optimizer, best),
@@ -266,19 +279,22 @@ def train(
                 looked_step, looks = step, 0 if better else looks + 1
                 updating = False
                 log.info("step %d  held out %.4f%s", step, valid, "  best" if better else "")
-            if done >= 1.0 or looks >= config.patience:
+            if done >= 1.0:
                 break
+            if plateau is None and looks >= config.patience:
+                plateau = done
+                log.info("step %d  no better for %d looks: finishing", step, looks)
 
             for group in optimizer.param_groups:
                 group["lr"] = rate
             if step % look_every == 0:
                 loss_sum, loss_count = 0.0, 0
             batch = batches.at(step)  # (B, C)
-            # Drawn on the CPU wherever we train, so that a seed means the same masks everywhere.
+            # Drawn on the CPU wherever we train, so that a seed means the same plan everywhere.
             generator = torch.Generator().manual_seed(derive(seed, "mask", step))
-            mask = draw_mask((batch.shape[0], batch.shape[1]), generator)  # (B, C)
+            plan = net.draw_plan((batch.shape[0], batch.shape[1]), generator)  # (B, C)
             noise = torch.Generator(device).manual_seed(derive(seed, "noise", step))
-            total, count = net.loss_sum_and_count(batch.to(device), mask.to(device), noise)
+            total, count = net.loss_sum_and_count(batch.to(device), plan.to(device), noise)
             loss = total / max(count, 1)
             value = loss.item()
             _check_finite(value, step + 1, rate, config)
@@ -317,7 +333,7 @@ def train(
 
     net.load_state_dict(best if best else average.state_dict())
     stopped: Stopped = "minutes" if config.minutes is not None else "steps"
-    if looks >= config.patience:
+    if plateau is not None:
         stopped = "early"
     return Summary(
         steps=step,

@@ -18,7 +18,7 @@ FIELDS = [
     Field(2, None),
     Field(4, (0, 0.3, 0.6, 1)),
 ]
-SMALL = NetworkConfig(width=16, depth=2, heads=2)
+SMALL = NetworkConfig(network="masked", width=16, depth=2, heads=2)
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -1,4 +1,5 @@
 import itertools
+from typing import get_args
 
 import pytest
 import torch
@@ -7,10 +8,10 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from tabmt.config import NetworkConfig, TrainConfig
+from tabmt import sample
+from tabmt.config import NetworkConfig, NetworkName, TrainConfig
 from tabmt.fields import Field
-from tabmt.networks import build
-from tabmt.networks.masked import MaskedNetwork
+from tabmt.networks import AnyNetwork, build
 from tabmt.sample import draw, fill
 from tabmt.tokens import MASK
 from tabmt.train import train
@@ -22,8 +23,15 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def make(seed: int = 1) -> MaskedNetwork:
-    net = build(FIELDS, NetworkConfig(width=16, depth=2, heads=2), generator())
+@pytest.fixture(params=get_args(NetworkName))
+def name(request) -> str:
+    """Both networks, one after the other."""
+    return request.param
+
+
+def make(name: str = "masked", seed: int = 1) -> AnyNetwork:
+    config = NetworkConfig(network=name, width=16, depth=2, heads=2)
+    net = build(FIELDS, config, generator())
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.add_(0.15 * torch.randn(parameter.shape, generator=generator(seed)))
@@ -37,7 +45,7 @@ def blank(rows: int, columns: int = 3) -> Tensor:
 ONES = torch.ones(3)
 
 
-def row_probabilities(net: MaskedNetwork, order: list[int]) -> tuple[Tensor, Tensor]:
+def row_probabilities(net: AnyNetwork, order: list[int]) -> tuple[Tensor, Tensor]:
     rows = torch.tensor(list(itertools.product(*(range(f.size) for f in FIELDS))))
     state = net.start(blank(len(rows)))
     total = torch.zeros(len(rows), dtype=torch.float64)
@@ -50,13 +58,13 @@ def row_probabilities(net: MaskedNetwork, order: list[int]) -> tuple[Tensor, Ten
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 2, 0]])
-def test_probabilities_of_one_order_sum_to_one(order):
-    _, probabilities = row_probabilities(make(), order)
+def test_probabilities_of_one_order_sum_to_one(order, name):
+    _, probabilities = row_probabilities(make(name), order)
     assert probabilities.sum().item() == pytest.approx(1.0, abs=1e-6)
 
 
-def test_sampled_frequencies_match_the_models_probabilities():
-    net, order = make(), [2, 0, 1]
+def test_sampled_frequencies_match_the_models_probabilities(name):
+    net, order = make(name), [2, 0, 1]
     rows, probabilities = row_probabilities(net, order)
     n = 40_000
     drawn = fill(net, blank(n), temperature=ONES, generator=generator(), order=torch.tensor(order))
@@ -68,6 +76,30 @@ def test_sampled_frequencies_match_the_models_probabilities():
     expected = torch.cat([probabilities[often], probabilities[~often].sum()[None]]) * n
     keep = expected > 0
     assert chisquare(observed[keep], expected[keep] / expected.sum() * n).pvalue > 0.001
+
+
+@pytest.mark.parametrize("known", [0, 2, 200])
+def test_merged_prefixes_give_the_rows_that_single_rows_give(monkeypatch, name, known):
+    # The random stream is shared, so the rows must be the same, one by one.
+    net, tokens = make(name), blank(300)
+    tokens[:known, 1] = torch.randint(0, 4, (known,), generator=generator(3))
+    tokens[:known:3, 2] = 1
+    drawn = [fill(net, tokens, temperature=ONES, generator=generator(5))]
+    monkeypatch.setattr(sample, "ALIKE", 0.0)
+    drawn.append(fill(net, tokens, temperature=ONES, generator=generator(5)))
+    assert torch.equal(*drawn)
+
+
+def test_rows_that_are_alike_are_asked_for_once():
+    asked = []
+
+    class Counting(OrderSpy):
+        def logits(self, rows: Tensor, column: int) -> Tensor:
+            asked.append(len(rows))
+            return super().logits(rows, column)
+
+    fill(Counting(), blank(1000, 4), temperature=torch.ones(4), generator=generator())
+    assert asked == [1, 2, 4, 8]
 
 
 class OrderSpy:
@@ -85,6 +117,9 @@ class OrderSpy:
         return torch.zeros(len(rows), 2)
 
     def put(self, rows: Tensor, column: int, codes: Tensor) -> None:
+        pass
+
+    def keep(self, rows: Tensor) -> None:
         pass
 
 
@@ -112,11 +147,12 @@ def test_only_columns_with_masked_cells_are_asked_for():
         max_size=6,
     ),
     temperature=st.sampled_from([0.0, 0.01, 1.0, 30.0]),
+    name=st.sampled_from(get_args(NetworkName)),
 )
-def test_known_cells_are_kept_and_all_others_filled_with_codes(cells, temperature):
+def test_known_cells_are_kept_and_all_others_filled_with_codes(cells, temperature, name):
     tokens = torch.tensor(cells)
     before = tokens.clone()
-    filled = fill(make(), tokens, temperature=ONES * temperature, generator=generator())
+    filled = fill(make(name), tokens, temperature=ONES * temperature, generator=generator())
     assert torch.equal(tokens, before)
     assert torch.equal(filled[tokens != MASK], tokens[tokens != MASK])
     assert (filled >= 0).all()
@@ -134,14 +170,26 @@ def test_same_seed_same_rows():
 def test_temperature_zero_is_the_argmax_and_near_zero_tends_to_it():
     logits = torch.randn(500, 6, generator=generator())
     for temperature in (0.0, 1e-8):
-        codes = draw(logits, temperature=temperature, allowed=None, generator=generator())
+        codes = draw(
+            logits,
+            torch.arange(len(logits)),
+            temperature=temperature,
+            allowed=None,
+            generator=generator(),
+        )
         assert torch.equal(codes, logits.argmax(1))
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_draws_follow_the_tempered_softmax(temperature):
     logits, n = torch.tensor([0.3, -1.0, 2.0, 0.0]), 50_000
-    codes = draw(logits.expand(n, 4), temperature=temperature, allowed=None, generator=generator())
+    codes = draw(
+        logits[None],
+        torch.zeros(n, dtype=torch.int64),
+        temperature=temperature,
+        allowed=None,
+        generator=generator(),
+    )
     expected = (logits.double() / temperature).softmax(0) * n
     assert chisquare(torch.bincount(codes, minlength=4), expected).pvalue > 0.001
 
@@ -149,7 +197,13 @@ def test_draws_follow_the_tempered_softmax(temperature):
 def test_allowed_weights_multiply_the_tempered_probabilities():
     logits, n = torch.tensor([0.3, -1.0, 2.0, 0.0]), 50_000
     allowed = torch.tensor([1.0, 0.5, 0.1, 0.0])
-    codes = draw(logits.expand(n, 4), temperature=2.0, allowed=allowed, generator=generator())
+    codes = draw(
+        logits[None],
+        torch.zeros(n, dtype=torch.int64),
+        temperature=2.0,
+        allowed=allowed,
+        generator=generator(),
+    )
     counts = torch.bincount(codes, minlength=4)
     assert counts[3] == 0
     weights = ((logits.double() / 2.0).softmax(0) * allowed)[:3]
@@ -163,7 +217,13 @@ def test_a_forbidden_code_is_never_drawn_however_likely(temperature, only):
     logits[:, only] = -500.0
     allowed = torch.zeros(4)
     allowed[only] = 0.25
-    codes = draw(logits, temperature=temperature, allowed=allowed, generator=generator())
+    codes = draw(
+        logits,
+        torch.arange(len(logits)),
+        temperature=temperature,
+        allowed=allowed,
+        generator=generator(),
+    )
     assert (codes == only).all()
 
 
@@ -175,20 +235,17 @@ def test_fill_keeps_to_the_allowed_codes_of_each_column():
     assert (filled[:, 2] == 0).all()
 
 
-def fit(tokens: Tensor, sizes: list[int], steps: int) -> MaskedNetwork:
-    net = build(
-        [Field(size, None) for size in sizes],
-        NetworkConfig(width=16, depth=2, heads=2),
-        generator(),
-    )
+def fit(name: str, tokens: Tensor, sizes: list[int], steps: int) -> AnyNetwork:
+    fields = [Field(size, None) for size in sizes]
+    net = build(fields, NetworkConfig(network=name, width=16, depth=2, heads=2), generator())
     config = TrainConfig(steps=steps, batch_size=128, learning_rate=1e-2, warmup=10)
     train(net, tokens, tokens[:0], config, seed=0)
     return net
 
 
-def test_two_repeated_rows_come_back_and_no_others():
+def test_two_repeated_rows_come_back_and_no_others(name):
     two = torch.tensor([[0, 3, 1, 0, 2], [1, 0, 2, 1, 0]])
-    net = fit(two.repeat(64, 1), [2, 4, 3, 2, 3], steps=300)
+    net = fit(name, two.repeat(64, 1), [2, 4, 3, 2, 3], steps=300)
     temperature = torch.ones(5)
     drawn = torch.cat(
         [
@@ -201,14 +258,14 @@ def test_two_repeated_rows_come_back_and_no_others():
     assert is_first.float().mean().item() == pytest.approx(0.5, abs=0.15)
 
 
-def test_independent_columns_stay_independent_with_their_marginals():
+def test_independent_columns_stay_independent_with_their_marginals(name):
     marginals = [[0.7, 0.3], [0.1, 0.2, 0.7], [0.5, 0.5]]
     columns = [
         torch.tensor(m).multinomial(4000, replacement=True, generator=generator(seed))
         for seed, m in enumerate(marginals)
     ]
     tokens = torch.stack(columns, 1)
-    net = fit(tokens, [2, 3, 2], steps=300)
+    net = fit(name, tokens, [2, 3, 2], steps=300)
     drawn = torch.cat(
         [fill(net, blank(500), temperature=ONES, generator=generator(seed)) for seed in range(12)]
     )

@@ -198,7 +198,7 @@ def test_wrong_settings_get_a_sentence(settings, sentence):
         ({"rows": 2.5}, "The number of rows is 2.5, but must be a whole number from 0."),
         (
             {"rows": 1, "temperature": {"hieght": 2}},
-            "There is no column 'hieght' to set a temperature for; the table has: id, group, "
+            "A temperature is set for column 'hieght', but the table has: id, group, "
             "height, weight, visits, member, since, city. Did you mean 'height'?",
         ),
         (

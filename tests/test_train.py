@@ -2,16 +2,16 @@ import dataclasses
 import itertools
 import json
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
-from tabmt.config import NetworkConfig, TrainConfig
+from tabmt.config import NetworkConfig, NetworkName, TrainConfig
 from tabmt.errors import TrainingError, UserError
 from tabmt.fields import Field
-from tabmt.networks import build
-from tabmt.networks.masked import MaskedNetwork
+from tabmt.networks import AnyNetwork, build
 from tabmt.tokens import MASK
 from tabmt.train import (
     Batches,
@@ -24,12 +24,12 @@ from tabmt.train import (
     train,
 )
 
-SMALL = NetworkConfig(width=16, depth=2, heads=2, dropout=0.1, drop_path=0.1)
+SMALL = NetworkConfig(network="masked", width=16, depth=2, heads=2, dropout=0.1, drop_path=0.1)
 SHORT = TrainConfig(steps=20, batch_size=16, warmup=3, eval_every=4, patience=100)
 SIZES = [3, 5, 2]
 
 
-def make(config: NetworkConfig = SMALL) -> MaskedNetwork:
+def make(config: NetworkConfig = SMALL) -> AnyNetwork:
     fields = [Field(3, None), Field(5, (0.0, 0.2, 0.5, 1.0)), Field(2, None)]
     return build(fields, config, torch.Generator().manual_seed(0))
 
@@ -43,7 +43,7 @@ def table(rows: int, seed: int = 0) -> np.ndarray:
     return np.stack([first, second, third.astype(int)], 1).astype(np.int16)
 
 
-def weights(net: MaskedNetwork) -> dict[str, torch.Tensor]:
+def weights(net: AnyNetwork) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in net.state_dict().items()}
 
 
@@ -61,10 +61,12 @@ def through_json(state: TrainState) -> TrainState:
 
 
 @pytest.mark.parametrize("stop_at", [1, 8, 10, 19])
-def test_resumed_training_equals_uninterrupted_training_bit_for_bit(stop_at):
+@pytest.mark.parametrize("network", get_args(NetworkName))
+def test_resumed_training_equals_uninterrupted_training_bit_for_bit(network, stop_at):
     config = dataclasses.replace(SHORT, checkpoint_every=0.0)
+    of_network = dataclasses.replace(SMALL, network=network)
     states: dict[int, TrainState] = {}
-    whole = make()
+    whole = make(of_network)
     summary = train(
         whole,
         table(50),
@@ -73,7 +75,7 @@ def test_resumed_training_equals_uninterrupted_training_bit_for_bit(stop_at):
         seed=3,
         save=lambda state: states.__setitem__(state.step, state),
     )
-    resumed = make()
+    resumed = make(of_network)
     again = train(
         resumed,
         table(50),
@@ -100,12 +102,15 @@ def test_resuming_keeps_the_best_weights_and_the_early_stop():
     late = states[summary.best_step + 4]
     assert late.best_step == summary.best_step
     assert late.looks_without_improvement > 0
-    resumed = make()
-    again = train(
-        resumed, table(12), table(40, seed=1), OVERSHOOT, seed=3, resume=through_json(late)
-    )
-    assert timeless(again) == timeless(summary)
-    assert same(weights(whole), weights(resumed))
+    finishing = states[summary.steps - 2]
+    assert finishing.plateau is not None
+    for state in (late, finishing):
+        resumed = make()
+        again = train(
+            resumed, table(12), table(40, seed=1), OVERSHOOT, seed=3, resume=through_json(state)
+        )
+        assert timeless(again) == timeless(summary)
+        assert same(weights(whole), weights(resumed))
 
 
 def test_early_stop_restores_the_best_weights():
@@ -121,13 +126,24 @@ def test_early_stop_restores_the_best_weights():
     )
     assert summary.stopped == "early"
     assert summary.best_step < summary.steps < OVERSHOOT.steps
-    assert summary.steps == summary.best_step + OVERSHOOT.patience * OVERSHOOT.eval_every
+    # Looks without improvement until the plateau is seen, then half as many steps again to finish.
+    seen_at = seen[summary.steps - 1].plateau * OVERSHOOT.steps
+    assert seen_at % OVERSHOOT.eval_every == 0
+    assert summary.steps == math.ceil(1.5 * seen_at)
     best = {
         name.removeprefix("average/"): tensor
         for name, tensor in seen[summary.best_step].tensors.items()
         if name.startswith("average/")
     }
     assert same(best, weights(net))
+
+
+def test_the_learning_rate_is_annealed_to_zero_after_a_plateau():
+    states: list[TrainState] = []
+    train(make(), table(12), table(40, seed=1), OVERSHOOT, seed=3, save=states.append)
+    weights_at = [state.tensors["net/blocks.0.mlp_in.weight"] for state in states]
+    moves = [(b - a).norm().item() for a, b in itertools.pairwise(weights_at)]
+    assert np.mean(moves[-3:]) < 0.05 * np.mean(moves[10:20])
 
 
 def test_an_interrupted_run_saves_and_resumes_to_the_same_weights():

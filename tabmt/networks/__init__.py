@@ -12,7 +12,10 @@ from torch import Tensor
 
 from tabmt.config import NetworkConfig
 from tabmt.fields import Field
+from tabmt.networks.any_order import AnyOrderNetwork
 from tabmt.networks.masked import MaskedNetwork
+
+AnyNetwork = AnyOrderNetwork | MaskedNetwork
 
 
 class State(Protocol):
@@ -26,19 +29,33 @@ class State(Protocol):
         """Make cells of `column` known."""
         ...
 
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows, in this order; a row may come several times."""
+        ...
+
 
 class Network(Protocol):
-    """What sampling needs of a network."""
+    """What training and sampling need of a network."""
+
+    def draw_plan(self, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+        """What a training step hides of a batch: masks or orders, (B, C)."""
+        ...
+
+    def loss_sum_and_count(
+        self, tokens: Tensor, plan: Tensor, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, int]:
+        """Summed cross entropy in nats of the cells that the plan hides, and their number."""
+        ...
 
     def start(self, tokens: Tensor) -> State:
         """Begin to fill a batch, (B, C) with MASK where nothing is known."""
         ...
 
 
-def build(
-    fields: Sequence[Field], config: NetworkConfig, generator: torch.Generator
-) -> MaskedNetwork:
+def build(fields: Sequence[Field], config: NetworkConfig, generator: torch.Generator) -> AnyNetwork:
     """A freshly initialised network for these fields."""
     match config.network:
         case "masked":
             return MaskedNetwork(fields, config, generator=generator)
+        case "any-order":
+            return AnyOrderNetwork(fields, config, generator=generator)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tabmt.config import NetworkConfig
+
 
 def dropout(x: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
     """Zero each entry with probability `rate`; the expectation stays what it was."""
@@ -61,16 +63,22 @@ class Block(nn.Module):
         self.mlp_in = linear(width, 4 * width, generator=generator)
         self.mlp_out = linear(4 * width, width, generator=generator)
 
-    def forward(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """(B, C, D) -> (B, C, D)."""
-        return self.think(self.attend(x, generator), generator)
+    def forward(
+        self, x: Tensor, generator: torch.Generator | None = None, unseen: Tensor | None = None
+    ) -> Tensor:
+        """(B, C, D) -> (B, C, D); see `attend` for `unseen`."""
+        return self.think(self.attend(x, generator, unseen), generator)
 
-    def attend(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """The attention half of the block: (B, C, D) -> (B, C, D)."""
-        normed = self.attention_norm(x)
-        qkv = self.queries_keys_values(normed).view(*x.shape[:2], 3, self.heads, -1)
-        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()  # (B, C, 3, H, d) -> (B, H, C, d)
-        mixed = self._mix(query, key, value, generator)
+    def attend(
+        self, x: Tensor, generator: torch.Generator | None = None, unseen: Tensor | None = None
+    ) -> Tensor:
+        """The attention half of the block: (B, C, D) -> (B, C, D).
+
+        `unseen` is added to the attention scores, (C, C): -inf where a token (row) must not see
+        another (column).
+        """
+        query, key, value = self._project(x)
+        mixed = self._mix(query, key, value, generator, unseen)
         return x + self._branch(self.attention_out(mixed), generator)
 
     def attend_at(self, x: Tensor, column: int) -> Tensor:
@@ -86,6 +94,30 @@ class Block(nn.Module):
         mixed: Tensor = self.attention_out(self._mix(query, key, value, None))  # (B, 1, D)
         return x[:, here] + mixed
 
+    def project_next(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of all heads side by side, for a cache: (..., D) each."""
+        query, key, value = self.queries_keys_values(self.attention_norm(x)).chunk(3, -1)
+        return query, key, value
+
+    def attend_next(
+        self, x: Tensor, query: Tensor, keys: Tensor, values: Tensor, unseen: Tensor | None = None
+    ) -> Tensor:
+        """`attend` without noise for one token of each row: (B, D) -> (B, D).
+
+        `keys` and `values` are those of the tokens so far and of this one, (T, B, D); `unseen` is
+        added to the scores, (T, B, 1).
+        """
+        steps, rows, width = keys.shape
+        shape = (steps, rows, self.heads, width // self.heads)
+        # Products and sums, not matrix products: thousands of matrices with one row each would
+        # cost more in calls than in arithmetic.
+        query = query * shape[-1] ** -0.5
+        scores = (keys * query).view(shape).sum(-1)  # (T, B, H)
+        weights = (scores if unseen is None else scores + unseen).softmax(0)
+        mixed = (values.view(shape) * weights[..., None]).sum(0).view(rows, width)
+        out: Tensor = x + self.attention_out(mixed)
+        return out
+
     def think(
         self, x: Tensor, generator: torch.Generator | None = None, rows: Tensor | None = None
     ) -> Tensor:
@@ -96,13 +128,25 @@ class Block(nn.Module):
         inner = dropout(F.gelu(self.mlp_in(self.mlp_norm(x))), self.dropout, generator)
         return x + self._branch(self.mlp_out(inner), generator, rows)  # (..., 4 D) -> (..., D)
 
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of each head: (B, C, D) -> (B, H, C, d)."""
+        qkv = self.queries_keys_values(self.attention_norm(x)).view(*x.shape[:2], 3, self.heads, -1)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()
+        return query, key, value
+
     def _mix(
-        self, query: Tensor, key: Tensor, value: Tensor, generator: torch.Generator | None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        generator: torch.Generator | None,
+        unseen: Tensor | None = None,
     ) -> Tensor:
         # Plain products, not F.scaled_dot_product_attention: its dropout takes no generator, and
         # for 9 to 15 tokens on a CPU it is no faster beyond noise (docs/log.md, 2026-11-15).
         scale = query.shape[-1] ** -0.5
-        weights = ((query * scale) @ key.transpose(-1, -2)).softmax(-1)  # (B, H, C, C)
+        scores = (query * scale) @ key.transpose(-1, -2)  # (B, H, C, C)
+        weights = (scores if unseen is None else scores + unseen).softmax(-1)
         mixed = dropout(weights, self.dropout, generator) @ value  # (B, H, C, d)
         return mixed.transpose(1, 2).flatten(2)  # (B, C, D)
 
@@ -110,6 +154,20 @@ class Block(nn.Module):
         self, x: Tensor, generator: torch.Generator | None, rows: Tensor | None = None
     ) -> Tensor:
         return drop_path(dropout(x, self.dropout, generator), self.drop_path, generator, rows)
+
+
+def transformer(config: NetworkConfig, *, generator: torch.Generator) -> nn.ModuleList:
+    """The stack of blocks that a configuration asks for."""
+    return nn.ModuleList(
+        Block(
+            config.width,
+            config.heads,
+            dropout=config.dropout,
+            drop_path=config.drop_path,
+            generator=generator,
+        )
+        for _ in range(config.depth)
+    )
 
 
 def linear(inputs: int, outputs: int, *, generator: torch.Generator) -> nn.Linear:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from tabmt.config import NetworkConfig
 from tabmt.fields import EMBEDDING_SD, Field, Fields
-from tabmt.networks.blocks import Block
+from tabmt.networks.blocks import Block, transformer
 from tabmt.tokens import MASK
 
 POSITION_SD = 0.01  # paper, appendix "Pseudocode"
@@ -47,18 +47,12 @@ class MaskedNetwork(nn.Module):
         self.mask_token = nn.Parameter(
             torch.empty(width).normal_(std=EMBEDDING_SD, generator=generator)
         )
-        blocks = [
-            Block(
-                width,
-                config.heads,
-                dropout=config.dropout,
-                drop_path=config.drop_path,
-                generator=generator,
-            )
-            for _ in range(config.depth)
-        ]
-        self.blocks = nn.ModuleList(blocks)
+        self.blocks = transformer(config, generator=generator)
         self.norm = nn.LayerNorm(width)
+
+    def draw_plan(self, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+        """What a training step hides: here a mask, (B, C)."""
+        return draw_mask(shape, generator)
 
     def hidden(self, tokens: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """What the network makes of each cell, after the last LayerNorm: (B, C) -> (B, C, D)."""
@@ -139,14 +133,17 @@ class MaskedState:
         """Logits of `column` for the given rows: (len(rows), K), given all that was put."""
         net = self._net
         with torch.inference_mode():
-            # Rows that know the same cells alike get the same answer, so each is asked once.
-            known, which = torch.unique(self._tokens[rows], dim=0, return_inverse=True)
-            x = net._encode(self._table, known, net.blocks[:-1], None)  # (unique, C, D)
+            x = net._encode(self._table, self._tokens[rows], net.blocks[:-1], None)  # (B, C, D)
             last = net._last_block()
-            x = net.norm(last.think(last.attend_at(x, column)))[:, 0]  # (unique, D)
-            return F.linear(x, *self._outputs[column])[which]
+            x = net.norm(last.think(last.attend_at(x, column)))[:, 0]  # (B, D)
+            return F.linear(x, *self._outputs[column])
 
     def put(self, rows: Tensor, column: int, codes: Tensor) -> None:
         """Make cells known."""
         with torch.inference_mode():
             self._tokens[rows, column] = codes
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows, which may repeat."""
+        with torch.inference_mode():
+            self._tokens = self._tokens[rows]

@@ -1,0 +1,171 @@
+"""The any-order network: what it sees, what its cache gives, what its likelihood sums to."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from tabmt.config import NetworkConfig
+from tabmt.fields import Field
+from tabmt.networks import build
+from tabmt.networks.any_order import AnyOrderNetwork, draw_orders, gaps_last
+from tabmt.tokens import MASK
+
+FIELDS = [
+    Field(3, None),
+    Field(5, (0.0, 0.2, 0.5, 1.0)),
+    Field(2, None),
+    Field(4, (0, 0.3, 0.6, 1)),
+]
+SMALL = NetworkConfig(network="any-order", width=16, depth=2, heads=2)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def make(config: NetworkConfig = SMALL) -> AnyOrderNetwork:
+    net = build(FIELDS, config, generator())
+    with torch.no_grad():  # away from the near-uniform start, so that differences show
+        for parameter in net.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator(1)))
+    return net
+
+
+def some_tokens(rows: int, seed: int = 2) -> torch.Tensor:
+    columns = [torch.randint(0, f.size, (rows,), generator=generator(seed)) for f in FIELDS]
+    return torch.stack(columns, 1)
+
+
+NET = make()
+EVERY = list(itertools.permutations(range(4)))
+
+
+def test_all_orders_are_equally_likely():
+    orders = draw_orders((48_000, 4), generator())
+    _, counts = torch.unique(orders, dim=0, return_counts=True)
+    assert len(counts) == 24
+    assert chisquare(counts.numpy()).pvalue > 0.001
+
+
+def test_gaps_come_last_and_the_rest_stays_in_order():
+    orders = torch.tensor([[2, 0, 3, 1], [1, 3, 0, 2]])
+    tokens = torch.tensor([[1, 1, MASK, 1], [MASK, MASK, 0, 0]])
+    assert gaps_last(orders, tokens).tolist() == [[0, 3, 1, 2], [3, 2, 1, 0]]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    known=st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=5),
+    order=st.permutations(range(4)),
+)
+def test_cached_logits_equal_those_of_one_pass(known, order):
+    """Any prompt per row, any order of the rest: the state agrees with the training pass."""
+    truth = some_tokens(len(known))
+    prompt = torch.where(torch.tensor(known), truth, MASK)
+    # The state takes what is known in the order of the columns, then what is put.
+    orders = torch.tensor(
+        [[c for c in range(4) if row[c]] + [c for c in order if not row[c]] for row in known]
+    )
+    with torch.no_grad():
+        expected = NET.log_prob(truth, orders)
+    state = NET.start(prompt)
+    for column in order:
+        rows = (prompt[:, column] == MASK).nonzero().squeeze(1)
+        if len(rows) == 0:
+            continue
+        cached = state.logits(rows, column).log_softmax(1)
+        cached = cached.gather(1, truth[rows, column][:, None]).squeeze(1)
+        torch.testing.assert_close(cached, expected[rows, column], atol=1e-5, rtol=0)
+        state.put(rows, column, truth[rows, column])
+
+
+def test_a_state_answers_again_and_takes_what_it_was_not_asked_for():
+    truth, every = some_tokens(6), torch.arange(6)
+    asked, told = NET.start(torch.full_like(truth, MASK)), NET.start(torch.full_like(truth, MASK))
+    asked.logits(every, 3)  # a question changes nothing until something is put
+    asked.logits(every, 1)
+    for column in (1, 0):
+        asked.logits(every, column)
+        asked.put(every, column, truth[:, column])
+        told.put(every, column, truth[:, column])
+    torch.testing.assert_close(asked.logits(every, 2), told.logits(every, 2))
+
+
+def test_a_state_goes_on_with_the_rows_it_is_told_to_keep():
+    truth, every = some_tokens(6), torch.arange(6)
+    state = NET.start(torch.full_like(truth, MASK))
+    for column in (2, 0):
+        state.logits(every, column)
+        state.put(every, column, truth[:, column])
+    whole = state.logits(every, 3)
+    kept = torch.tensor([4, 4, 0])
+    state.keep(kept)
+    torch.testing.assert_close(state.logits(torch.arange(3), 3), whole[kept])
+
+
+@pytest.mark.parametrize("order", EVERY[::5])
+def test_a_later_field_never_influences_an_earlier_one(order):
+    tokens = some_tokens(6)
+    orders = torch.tensor(order).expand(6, 4)
+    with torch.no_grad():
+        before = NET.log_prob(tokens, orders)
+        for step, column in enumerate(order):
+            other = tokens.clone()
+            other[:, column] = (tokens[:, column] + 1) % FIELDS[column].size
+            change = (NET.log_prob(other, orders) - before).abs().amax(0)
+            assert change[list(order[:step])].sum() == 0
+            assert step == 3 or change[list(order[step + 1 :])].min() > 1e-4
+
+
+@pytest.mark.parametrize("order", EVERY[::7])
+def test_likelihoods_of_one_order_sum_to_one(order):
+    rows = torch.tensor(list(itertools.product(*(range(field.size) for field in FIELDS))))
+    with torch.no_grad():
+        total = NET.log_prob(rows, torch.tensor(order).expand(len(rows), 4)).sum(1)
+    assert total.double().exp().sum().item() == pytest.approx(1.0, abs=1e-5)
+
+
+def test_loss_is_the_likelihood_of_the_known_cells():
+    tokens, orders = some_tokens(9), draw_orders((9, 4), generator(4))
+    tokens[0, 1] = tokens[3, 2] = tokens[3, 0] = MASK
+    total, count = NET.loss_sum_and_count(tokens, orders)
+    assert count == 36 - 3
+    assert total.item() == pytest.approx(-NET.log_prob(tokens, orders).sum().item(), rel=1e-5)
+
+
+def test_the_loss_of_a_row_does_not_depend_on_its_gaps():
+    """A row with gaps costs what the same row costs in a network that stops before them."""
+    tokens = some_tokens(8)
+    orders = torch.tensor([3, 1, 0, 2]).expand(8, 4)
+    gappy = tokens.clone()
+    gappy[:, 1] = MASK
+    with torch.no_grad():
+        whole = NET.log_prob(tokens, torch.tensor([3, 0, 2, 1]).expand(8, 4))
+        parts = NET.log_prob(gappy, orders)
+    torch.testing.assert_close(parts[:, [3, 0, 2]], whole[:, [3, 0, 2]])
+    assert (parts[:, 1] == 0).all()
+    net = make()
+    net.loss_sum_and_count(gappy, orders)[0].backward()
+    gap_codes = net.fields.codes_of(1)
+    assert net.fields.bias.grad[gap_codes].abs().max() == 0
+
+
+def test_a_batch_of_gaps_only_has_loss_zero_and_finite_gradients():
+    net = make()
+    tokens = torch.full((5, 4), MASK)
+    total, count = net.loss_sum_and_count(tokens, draw_orders((5, 4), generator()), generator())
+    assert (total.item(), count) == (0.0, 0)
+    total.backward()
+    assert all(torch.isfinite(p.grad).all() for p in net.parameters() if p.grad is not None)
+
+
+def test_every_parameter_is_trained():
+    net = make()
+    total, _ = net.loss_sum_and_count(some_tokens(64), draw_orders((64, 4), generator(4)))
+    total.backward()
+    for name, parameter in net.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
