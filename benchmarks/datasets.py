@@ -12,8 +12,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from tabmt.metrics.fidelity import detector_auc
+from tabmt.metrics.privacy import closeness, copies, share_closer_to_train
 from tabmt.metrics.utility import ml_efficiency
-from tabmt.metrics.view import Lens
+from tabmt.metrics.view import Lens, View
 from tabmt.schema import infer
 from tabmt.tables import load as load_table
 
@@ -51,11 +53,31 @@ class Split:
 
     def efficiency(self, rows: pd.DataFrame, dataset: Dataset, seed: int) -> float:
         """ML efficiency of a table: macro F1 or R2 on the real test rows."""
-        tables = [load_table(part)[0] for part in (self.train, rows, self.valid, self.test)]
-        lens = Lens.grind(tables[0], infer(tables[0]))
-        train, valid, test = (lens.view(table, "benchmark") for table in tables[1:])
-        found = ml_efficiency(train, valid, test, dataset.target, settings=self.catboost, seed=seed)
+        rows_view, valid, test = self._views(rows, self.valid, self.test)
+        found = ml_efficiency(
+            rows_view, valid, test, dataset.target, settings=self.catboost, seed=seed
+        )
         return found.score
+
+    def judge(self, rows: pd.DataFrame, dataset: Dataset, seed: int) -> dict[str, float]:
+        """What the comparisons report of a synthetic table, beside what real rows score."""
+        train, synthetic, test = self._views(self.train, rows, self.test)
+        near, real_near = closeness(synthetic, train), closeness(test, train)
+        return {
+            "mle": self.efficiency(rows, dataset, seed),
+            "detector": detector_auc(test, synthetic, np.random.default_rng(seed)),
+            "dcr": near.median,
+            "dcr_held_out": real_near.median,
+            "closer_to_train": share_closer_to_train(synthetic, train, test, near.distances),
+            "closer_expected": len(train) / (len(train) + len(test)),
+            "copies": copies(synthetic, train),
+            "copies_held_out": copies(test, train),
+        }
+
+    def _views(self, *parts: pd.DataFrame) -> list[View]:
+        train = load_table(self.train)[0]
+        lens = Lens.grind(train, infer(train))
+        return [lens.view(load_table(part)[0], "benchmark") for part in parts]
 
 
 def load(folder: Path, dataset: Dataset) -> Split:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tabmt.config import CodecConfig, NetworkConfig, TrainConfig, check
+from tabmt.config import CodecConfig, NetworkConfig, TrainConfig, by_size, check
 from tabmt.train import Summary
 
 
@@ -18,7 +18,11 @@ class Settings:
     train: TrainConfig
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "Settings":
+    def of(cls, values: Mapping[str, Any], rows: int = 0) -> "Settings":
+        """From plain values; a None where a setting is `auto` is chosen for a table of `rows`."""
+        chosen = by_size(rows)
+        values = {k: chosen[k] if v is None and k in chosen else v for k, v in values.items()}
+
         def part(config_class: type[Any]) -> Any:
             names = [item.name for item in dataclasses.fields(config_class)]
             # A model file of an earlier version lacks what came later: the default holds.

@@ -55,12 +55,14 @@ def options_from(*config_classes: type[Any]) -> Callable[[Any], Any]:
             for item in reversed(dataclasses.fields(config_class)):
                 choices = item.metadata.get("choices")
                 kind = item.metadata.get("type", type(item.default))
+                auto = item.metadata.get("auto", False)
+                default = None if auto else item.default
                 command = click.option(
                     f"--{item.name.replace('_', '-')}",
                     item.name,
                     type=click.Choice(choices) if choices else kind,
-                    default=item.default,
-                    show_default=item.default is not None,
+                    default=default,
+                    show_default="by the table's size" if auto else default is not None,
                     help=item.metadata["help"],
                 )(command)
         return command

@@ -18,7 +18,10 @@ Device = Literal["auto", "cpu", "cuda"]
 
 
 def option(default: Any, help: str, **metadata: Any) -> Any:
-    """A dataclass field whose help text also feeds the command line."""
+    """A dataclass field whose help text also feeds the command line.
+
+    `auto=True` marks what is chosen for the table (`by_size`) unless the user gives it.
+    """
     return field(default=default, metadata={"help": help, **metadata})
 
 
@@ -51,7 +54,7 @@ class NetworkConfig:
     width: int = option(64, "width of the embeddings", minimum=1)
     depth: int = option(4, "number of transformer blocks", minimum=1)
     heads: int = option(4, "attention heads per block; must divide the width", minimum=1)
-    dropout: float = option(0.0, "dropout rate", minimum=0.0, below=1.0)
+    dropout: float = option(0.0, "dropout rate", minimum=0.0, below=1.0, auto=True)
     drop_path: float = option(0.0, "rate of whole blocks skipped, per row", minimum=0.0, below=1.0)
 
 
@@ -63,13 +66,13 @@ class TrainConfig:
     minutes: float | None = option(
         None, "train for this long instead of a number of steps", minimum=0.0, type=float
     )
-    batch_size: int = option(512, "rows per step", minimum=1)
+    batch_size: int = option(512, "rows per step", minimum=1, auto=True)
     learning_rate: float = option(2e-3, "peak learning rate", minimum=0.0)
     weight_decay: float = option(1e-2, "decoupled weight decay of the matrices", minimum=0.0)
     warmup: int = option(100, "steps of linear warm-up before the cosine annealing", minimum=0)
     clip: float = option(1.0, "largest norm of the gradient", minimum=0.0)
     valid_share: float = option(
-        0.1, "share of the rows held out for early stopping", minimum=0.0, below=1.0
+        0.1, "share of the rows held out for early stopping", minimum=0.0, below=1.0, auto=True
     )
     eval_every: int = option(
         200, "most steps between looks at the held-out rows; fewer for small tables", minimum=1
@@ -81,6 +84,16 @@ class TrainConfig:
     checkpoint_every: float = option(60.0, "seconds between checkpoints", minimum=0.0)
     device: Device = option("auto", "where to compute", choices=get_args(Device))
     threads: int | None = option(None, "CPU threads", minimum=1, type=int)
+
+
+def by_size(rows: int) -> dict[str, Any]:
+    """Settings that suit a table of so many rows; docs/log.md has what they were chosen by."""
+    return {
+        "batch_size": 256 if rows < 100_000 else 512,
+        "dropout": 0.2 if rows < 1000 else 0.1 if rows < 10_000 else 0.0,
+        # Enough rows to tell when to stop; beyond that, every row is worth more in training.
+        "valid_share": min(0.1, max(0.05, 500 / max(rows, 1))),
+    }
 
 
 def check(config: Any) -> None:

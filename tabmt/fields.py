@@ -88,6 +88,18 @@ class Fields(nn.Module):
         self.bias = nn.Parameter(torch.zeros(total))
         self.temperature = nn.Parameter(torch.ones(len(fields)))
 
+    def start_at_frequencies(self, counts: Sequence[Tensor]) -> None:
+        """Set the biases so that, before training, codes come as often as in `counts`, (K,) each.
+
+        PAPER-DIFF: the paper does not say where biases start; from zero, the first hundreds of
+        steps would go into learning the marginals.
+        """
+        with torch.no_grad():
+            for column, count in enumerate(counts):
+                shares = (count + 1) / (count + 1).sum()  # no code is impossible
+                tau = torch.sigmoid(self.temperature[column])
+                self.bias[self.codes_of(column)] = shares.log() * tau
+
     def table(self) -> Tensor:
         """The embedding of every code of every field, (all, D).
 

@@ -69,7 +69,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
     """A masked transformer that learns one table and generates rows like it.
 
     Tables are pandas, polars or Arrow objects, or paths of CSV, Parquet or Arrow files; samples
-    come back as the kind that was fitted.
+    come back as the kind that was fitted. Settings that are None are chosen for the table.
 
     Example:
         model = TabMT(minutes=2, seed=0).fit(df)
@@ -88,16 +88,16 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         width: int = NetworkConfig.width,
         depth: int = NetworkConfig.depth,
         heads: int = NetworkConfig.heads,
-        dropout: float = NetworkConfig.dropout,
+        dropout: float | None = None,
         drop_path: float = NetworkConfig.drop_path,
         steps: int = TrainConfig.steps,
         minutes: float | None = TrainConfig.minutes,
-        batch_size: int = TrainConfig.batch_size,
+        batch_size: int | None = None,
         learning_rate: float = TrainConfig.learning_rate,
         weight_decay: float = TrainConfig.weight_decay,
         warmup: int = TrainConfig.warmup,
         clip: float = TrainConfig.clip,
-        valid_share: float = TrainConfig.valid_share,
+        valid_share: float | None = None,
         eval_every: int = TrainConfig.eval_every,
         patience: int = TrainConfig.patience,
         target: str | None = TrainConfig.target,
@@ -126,10 +126,11 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         from another model's weights on new rows of its schema. `checkpoint` is a file to which
         progress is saved; `resume` continues from it. `on_step` is called after each step.
         """
-        settings = Settings.of(self.get_params())
+        Settings.of(self.get_params())  # what is wrong with them is said before a table is read
         if not isinstance(self.seed, int) or isinstance(self.seed, bool):
             raise UserError(f"seed is {self.seed!r}, but must be a whole number.")
         arrow, source = tables.load(table)
+        settings = Settings.of(self.get_params(), arrow.num_rows)
         start = None if continue_from is None else continue_from._fitted
         if start is None:
             overrides = (
@@ -145,7 +146,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             of_start = start.card.settings
             settings = Settings(of_start.codec, of_start.network, settings.train)
             log.info("codes and network are those of the model that is continued")
-        _target(codec, settings.train.target)
+        target = _target(codec, settings.train.target)
         tokens = codec.encode(arrow)
         _try_codec(codec)
         rows = arrow.num_rows
@@ -159,11 +160,13 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         device, reason = train.pick_device(settings.train.device)
         log.info("computing on %s: %s", device, reason)
         net = _new_network(codec, settings.network, self.seed)
+        held_out = _held_out(rows, settings.train.valid_share, self.seed)
         if start is not None and start.net is not None:
             net.load_state_dict(start.net.state_dict())
+        else:
+            net.fields.start_at_frequencies(_counts(tokens[~held_out], net.fields.sizes))
         net = net.to(device)
         fingerprint = _fingerprint(tokens, codec.schema)
-        held_out = _held_out(rows, settings.train.valid_share, self.seed)
         file = None if checkpoint is None else Path(checkpoint)
         state = None
         if resume:
@@ -184,6 +187,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
                 tokens[held_out],
                 settings.train,
                 seed=derive(self.seed, "train"),
+                target=target,
                 on_step=on_step,
                 resume=state,
                 save=None if file is None else save,
@@ -379,6 +383,15 @@ def _held_out(rows: int, share: float, seed: int) -> np.ndarray:
         return held_out
     held_out[numpy_stream(seed, "held out").permutation(rows)[:count]] = True
     return held_out
+
+
+def _counts(tokens: np.ndarray, sizes: tuple[int, ...]) -> list[Tensor]:
+    """How often each code of each column stands in the table."""
+    known = [column[column != MASK] for column in tokens.T]
+    return [
+        torch.from_numpy(np.bincount(codes, minlength=size)).float()
+        for codes, size in zip(known, sizes, strict=True)
+    ]
 
 
 def _target(codec: TableCodec, name: str | None) -> int | None:

@@ -134,7 +134,9 @@ class HeldOut:
     plan: Tensor  # (B, C)
 
     @classmethod
-    def choose(cls, valid_tokens: Tokens, net: AnyNetwork, *, seed: int) -> "HeldOut | None":
+    def choose(
+        cls, valid_tokens: Tokens, net: AnyNetwork, *, seed: int, target: int | None
+    ) -> "HeldOut | None":
         """None when there are no rows. Few rows are looked at under several plans each."""
         if len(valid_tokens) == 0:
             return None
@@ -144,7 +146,7 @@ class HeldOut:
         rows = rows.repeat(repeats)[:HELD_OUT_ROWS]
         device = next(net.parameters()).device
         tokens = take(valid_tokens, rows).to(device)
-        plan = net.draw_plan((tokens.shape[0], tokens.shape[1]), generator).to(device)
+        plan = net.draw_plan((tokens.shape[0], tokens.shape[1]), generator, target).to(device)
         return cls(tokens, plan)
 
     def loss(self, net: AnyNetwork) -> float:
@@ -191,6 +193,7 @@ def train(
     config: TrainConfig,
     *,
     seed: int,
+    target: int | None = None,
     on_step: Callable[[Progress], None] | None = None,
     resume: TrainState | None = None,
     save: Callable[[TrainState], None] | None = None,
@@ -198,6 +201,7 @@ def train(
     """Train in place, on the device the network is on, and leave the best weights in it.
 
     The weights that are looked at and kept are a running average over the last few hundred steps.
+    `target` is the column that will be drawn last, if there is one.
 
     Ends at `config.steps`, or, when `config.minutes` is given, when that much training time is
     used up (over all resumed runs), or after `config.patience` looks at the held-out rows without
@@ -211,7 +215,7 @@ def train(
     average = copy.deepcopy(net).requires_grad_(False)
     optimizer = make_optimizer(net, config)
     batches = Batches(tokens, config.batch_size, seed=seed)
-    held_out = HeldOut.choose(valid_tokens, net, seed=seed)
+    held_out = HeldOut.choose(valid_tokens, net, seed=seed, target=target)
     epochs = round(EPOCHS_PER_LOOK * len(tokens) / config.batch_size)  # of so many, in steps
     look_every = min(config.eval_every, max(LEAST_STEPS_PER_LOOK, epochs))
 
@@ -292,7 +296,7 @@ def train(
             batch = batches.at(step)  # (B, C)
             # Drawn on the CPU wherever we train, so that a seed means the same plan everywhere.
             generator = torch.Generator().manual_seed(derive(seed, "mask", step))
-            plan = net.draw_plan((batch.shape[0], batch.shape[1]), generator)  # (B, C)
+            plan = net.draw_plan((batch.shape[0], batch.shape[1]), generator, target)  # (B, C)
             noise = torch.Generator(device).manual_seed(derive(seed, "noise", step))
             total, count = net.loss_sum_and_count(batch.to(device), plan.to(device), noise)
             loss = total / max(count, 1)

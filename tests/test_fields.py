@@ -143,3 +143,12 @@ def test_same_generator_same_tables():
     )
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
+
+
+def test_biases_can_start_at_the_frequencies_of_the_codes():
+    fields = Fields([Field(3, None), NUMBER], WIDTH, generator=generator())
+    counts = [torch.tensor([90.0, 9.0, 0.0]), torch.tensor([10.0, 0.0, 30.0, 5.0])]
+    fields.start_at_frequencies(counts)
+    for column, count in enumerate(counts):
+        logits = fields.logits(fields.table(), torch.zeros(1, WIDTH), column)
+        torch.testing.assert_close(logits.softmax(1)[0], (count + 1) / (count + 1).sum())

@@ -127,7 +127,7 @@ def test_early_stop_restores_the_best_weights():
     assert summary.stopped == "early"
     assert summary.best_step < summary.steps < OVERSHOOT.steps
     # Looks without improvement until the plateau is seen, then half as many steps again to finish.
-    seen_at = seen[summary.steps - 1].plateau * OVERSHOOT.steps
+    seen_at = round(seen[summary.steps - 1].plateau * OVERSHOOT.steps)
     assert seen_at % OVERSHOOT.eval_every == 0
     assert summary.steps == math.ceil(1.5 * seen_at)
     best = {

@@ -37,7 +37,9 @@ class State(Protocol):
 class Network(Protocol):
     """What training and sampling need of a network."""
 
-    def draw_plan(self, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    def draw_plan(
+        self, shape: tuple[int, int], generator: torch.Generator, target: int | None = None
+    ) -> Tensor:
         """What a training step hides of a batch: masks or orders, (B, C)."""
         ...
 

@@ -23,9 +23,17 @@ from tabmt.tokens import MASK
 POSITION_SD = 0.01  # as in the paper's network
 
 
-def draw_orders(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """An order of the columns for each row of a batch, (B, C), all being equally likely."""
-    return torch.rand(shape, generator=generator, device=generator.device).argsort(1)
+def draw_orders(
+    shape: tuple[int, int], generator: torch.Generator, target: int | None = None
+) -> Tensor:
+    """An order of the columns for each row of a batch, (B, C), all being equally likely.
+
+    A target column, which sampling draws last, comes last in half of the rows.
+    """
+    noise = torch.rand(shape, generator=generator, device=generator.device)
+    if target is not None:
+        noise[: shape[0] // 2, target] = 2.0
+    return noise.argsort(1)
 
 
 def gaps_last(orders: Tensor, tokens: Tensor) -> Tensor:
@@ -54,9 +62,11 @@ class AnyOrderNetwork(nn.Module):
         self.blocks = transformer(config, generator=generator)
         self.norm = nn.LayerNorm(width)
 
-    def draw_plan(self, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    def draw_plan(
+        self, shape: tuple[int, int], generator: torch.Generator, target: int | None = None
+    ) -> Tensor:
         """What a training step hides: here orders, (B, C)."""
-        return draw_orders(shape, generator)
+        return draw_orders(shape, generator, target)
 
     def loss_sum_and_count(
         self, tokens: Tensor, orders: Tensor, generator: torch.Generator | None = None

@@ -50,8 +50,10 @@ class MaskedNetwork(nn.Module):
         self.blocks = transformer(config, generator=generator)
         self.norm = nn.LayerNorm(width)
 
-    def draw_plan(self, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-        """What a training step hides: here a mask, (B, C)."""
+    def draw_plan(
+        self, shape: tuple[int, int], generator: torch.Generator, target: int | None = None
+    ) -> Tensor:
+        """What a training step hides: here a mask, (B, C), whatever the target, as in the paper."""
         return draw_mask(shape, generator)
 
     def hidden(self, tokens: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -1,0 +1,90 @@
+"""What sampling costs: the naive loop of full passes against ours, and the size of a chunk.
+
+    python -m benchmarks.sampling --data DATA
+
+The naive loop runs the masked network over every row and all columns for each column drawn, as the
+paper describes it. Both draw the same rows of one model. Writes benchmarks/results/sampling.json.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.datasets import DATASETS, load
+from benchmarks.machine import RESULTS, told
+from tabmt import TabMT
+from tabmt.networks.masked import MaskedNetwork
+from tabmt.sample import draw, fill
+from tabmt.tokens import MASK
+
+CHUNKS = (256, 512, 1024, 2048, 4096)
+ROWS = 8192
+
+
+def naive(net: MaskedNetwork, rows: int, seed: int) -> Tensor:
+    """One full pass per column over all rows and columns."""
+    generator = torch.Generator().manual_seed(seed)
+    columns = len(net.fields.sizes)
+    tokens = torch.full((rows, columns), MASK)
+    every = torch.arange(rows)
+    with torch.inference_mode():
+        for column in torch.randperm(columns, generator=generator).tolist():
+            hidden = net.hidden(tokens)[:, column]
+            logits = net.fields.logits(net.fields.table(), hidden, column)
+            tokens[:, column] = draw(
+                logits, every, temperature=1.0, allowed=None, generator=generator
+            )
+    return tokens
+
+
+def ours(net: Any, rows: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    columns = len(net.fields.sizes)
+    blank = torch.full((rows, columns), MASK)
+    return fill(net, blank, temperature=torch.ones(columns), generator=generator)
+
+
+def rate(how: Any, net: Any, chunk: int) -> float:
+    how(net, chunk, 0)
+    started = time.perf_counter()
+    for seed in range(ROWS // chunk):
+        how(net, chunk, seed)
+    return ROWS / (time.perf_counter() - started)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder of tables and splits")
+    parser.add_argument("--table", default="adult", choices=DATASETS)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    arguments = parser.parse_args()
+    train = load(arguments.data, DATASETS[arguments.table]).train
+    rates: dict[str, dict[str, float]] = {}
+    for network in ("any-order", "masked"):
+        settings = {"minutes": arguments.minutes, "threads": arguments.threads}
+        net = TabMT(network=network, **settings).fit(train).learned_.net
+        torch.set_num_threads(arguments.threads)
+        rates[network] = {str(chunk): rate(ours, net, chunk) for chunk in CHUNKS}
+        if network == "masked":
+            assert torch.equal(naive(net, 512, 0), ours(net, 512, 0)), "the rows differ"
+            rates["naive"] = {"512": rate(naive, net, 512)}
+        print(network, rates, flush=True)
+    result = {
+        "table": arguments.table,
+        "columns": len(train.columns),
+        "rows_per_second_by_chunk": rates,
+        "masked / naive": rates["masked"]["512"] / rates["naive"]["512"],
+        **told("benchmarks.sampling", arguments.data, arguments.threads),
+    }
+    print("masked / naive", result["masked / naive"])
+    (RESULTS / "sampling.json").write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
