@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tabmt.config import CodecConfig, NetworkConfig, TrainConfig, by_size, check
+from tabmt.config import CodecConfig, NetworkConfig, TrainConfig, automatic, check
 from tabmt.train import Summary
 
 
@@ -20,7 +20,7 @@ class Settings:
     @classmethod
     def of(cls, values: Mapping[str, Any], rows: int = 0) -> "Settings":
         """From plain values; a None where a setting is `auto` is chosen for a table of `rows`."""
-        chosen = by_size(rows)
+        chosen = automatic(values["network"], rows)
         values = {k: chosen[k] if v is None and k in chosen else v for k, v in values.items()}
 
         def part(config_class: type[Any]) -> Any:

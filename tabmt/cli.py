@@ -62,7 +62,7 @@ def options_from(*config_classes: type[Any]) -> Callable[[Any], Any]:
                     item.name,
                     type=click.Choice(choices) if choices else kind,
                     default=default,
-                    show_default="by the table's size" if auto else default is not None,
+                    show_default="chosen for the table" if auto else default is not None,
                     help=item.metadata["help"],
                 )(command)
         return command

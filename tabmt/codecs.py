@@ -31,7 +31,7 @@ from tabmt.tokens import MASK
 log = logging.getLogger(__name__)
 
 LEAST_BINS = 10
-ROWS_PER_BIN = 10  # a number column of few rows gets fewer codes than it may have
+ROWS_PER_BIN = 25  # a number column of few rows gets fewer codes than it may have
 
 
 @dataclass(frozen=True)

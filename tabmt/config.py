@@ -20,7 +20,7 @@ Device = Literal["auto", "cpu", "cuda"]
 def option(default: Any, help: str, **metadata: Any) -> Any:
     """A dataclass field whose help text also feeds the command line.
 
-    `auto=True` marks what is chosen for the table (`by_size`) unless the user gives it.
+    `auto=True` marks what is chosen (`automatic`) unless the user gives it.
     """
     return field(default=default, metadata={"help": help, **metadata})
 
@@ -47,12 +47,12 @@ class NetworkConfig:
     """Size and regularisation of the network."""
 
     network: NetworkName = option(
-        "masked",
+        "any-order",
         "any-order: causal over random orders, fast; masked: the paper's bidirectional encoder",
         choices=get_args(NetworkName),
     )
     width: int = option(64, "width of the embeddings", minimum=1)
-    depth: int = option(4, "number of transformer blocks", minimum=1)
+    depth: int = option(4, "number of transformer blocks", minimum=1, auto=True)
     heads: int = option(4, "attention heads per block; must divide the width", minimum=1)
     dropout: float = option(0.0, "dropout rate", minimum=0.0, below=1.0, auto=True)
     drop_path: float = option(0.0, "rate of whole blocks skipped, per row", minimum=0.0, below=1.0)
@@ -67,9 +67,11 @@ class TrainConfig:
         None, "train for this long instead of a number of steps", minimum=0.0, type=float
     )
     batch_size: int = option(512, "rows per step", minimum=1, auto=True)
-    learning_rate: float = option(2e-3, "peak learning rate", minimum=0.0)
+    learning_rate: float = option(2e-3, "peak learning rate", minimum=0.0, auto=True)
     weight_decay: float = option(1e-2, "decoupled weight decay of the matrices", minimum=0.0)
-    warmup: int = option(100, "steps of linear warm-up before the cosine annealing", minimum=0)
+    warmup: int = option(
+        100, "steps of linear warm-up before the cosine annealing", minimum=0, auto=True
+    )
     clip: float = option(1.0, "largest norm of the gradient", minimum=0.0)
     valid_share: float = option(
         0.1, "share of the rows held out for early stopping", minimum=0.0, below=1.0, auto=True
@@ -77,7 +79,7 @@ class TrainConfig:
     eval_every: int = option(
         200, "most steps between looks at the held-out rows; fewer for small tables", minimum=1
     )
-    patience: int = option(5, "looks without improvement before training finishes", minimum=1)
+    patience: int = option(3, "worse looks in a row before training stops", minimum=1)
     target: str | None = option(
         None, "a column that matters most: trained as, and drawn as, the last one", type=str
     )
@@ -86,11 +88,14 @@ class TrainConfig:
     threads: int | None = option(None, "CPU threads", minimum=1, type=int)
 
 
-def by_size(rows: int) -> dict[str, Any]:
-    """Settings that suit a table of so many rows; docs/log.md has what they were chosen by."""
+def automatic(network: NetworkName, rows: int) -> dict[str, Any]:
+    """Settings that suit a network and a table; docs/log.md has what they were chosen by."""
     return {
+        "depth": 2 if network == "any-order" else 4,
+        "learning_rate": 5e-4 if rows < 1000 else 1e-3 if rows < 3000 else 2e-3,
+        "warmup": 20 if rows < 3000 else 100,
         "batch_size": 256 if rows < 100_000 else 512,
-        "dropout": 0.2 if rows < 1000 else 0.1 if rows < 10_000 else 0.0,
+        "dropout": 0.2 if rows < 1000 else 0.1 if rows < 5000 else 0.0,
         # Enough rows to tell when to stop; beyond that, every row is worth more in training.
         "valid_share": min(0.1, max(0.05, 500 / max(rows, 1))),
     }

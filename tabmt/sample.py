@@ -13,7 +13,7 @@ from torch import Tensor
 from tabmt.networks import Network
 from tabmt.tokens import MASK
 
-ALIKE = 0.7  # prefixes are merged while there are fewer distinct ones than this share of the rows
+ALIKE = 0.5  # prefixes are merged while there are fewer distinct ones than this share of the rows
 
 
 def fill(

@@ -33,11 +33,8 @@ HELD_OUT_ROWS = 4096  # per look; more would cost time and hardly steady the fig
 PLANS_PER_ROW = 32  # of few held-out rows
 EPOCHS_PER_LOOK = 10  # a small table is memorised within few steps ...
 LEAST_STEPS_PER_LOOK = 10  # ... but looks cost time too
-EVALUATION_BATCH = 1024
+GROUPS = 16  # of held-out rows, to tell how far their loss is known
 AVERAGE_STEPS = 300  # reach of the running average of the weights
-FINISH = (
-    0.5  # after a plateau, the cosine is finished in this share of the time it took to get there
-)
 
 
 @dataclass(frozen=True)
@@ -69,17 +66,17 @@ class Summary:
 class TrainState:
     """All that a resumed run needs. The tensors are copies, safe to keep while training goes on.
 
-    Names of tensors: `net/...` weights, `average/...` their running average, `best/...` the best
-    average so far, `first/...` and `second/...` AdamW's moments, `count/...` its updates.
+    Names of tensors: `net/...` weights, `average/...` their running average, `kept/...` the
+    average to keep so far, `first/...` and `second/...` AdamW's moments, `count/...` its updates.
     """
 
     step: int
     seconds: float
-    best_valid: float | None
-    best_step: int
-    looks_without_improvement: int
+    best_losses: list[float]  # of the best look so far, by group of held-out rows
+    kept_step: int
+    kept_valid: float | None
+    looks_worse: int  # in a row
     looked_step: int  # of the last look
-    plateau: float | None  # the share of the limit at which held-out rows stopped improving
     loss_sum: float  # since the last look
     loss_count: int
     tensors: dict[str, Tensor]
@@ -141,26 +138,39 @@ class HeldOut:
         if len(valid_tokens) == 0:
             return None
         generator = torch.Generator().manual_seed(derive(seed, "held out"))
-        rows = torch.randperm(len(valid_tokens), generator=generator)
+        rows = torch.randperm(len(valid_tokens), generator=generator)[:HELD_OUT_ROWS]
         repeats = min(PLANS_PER_ROW, math.ceil(HELD_OUT_ROWS / len(rows)))
-        rows = rows.repeat(repeats)[:HELD_OUT_ROWS]
+        rows = rows.repeat_interleave(repeats)  # a row's plans then fall into one group
         device = next(net.parameters()).device
         tokens = take(valid_tokens, rows).to(device)
         plan = net.draw_plan((tokens.shape[0], tokens.shape[1]), generator, target).to(device)
         return cls(tokens, plan)
 
-    def loss(self, net: AnyNetwork) -> float:
-        """Mean nats per hidden, known cell."""
-        total, count = 0.0, 0
+    def losses(self, net: AnyNetwork) -> list[float]:
+        """Mean nats per hidden, known cell, for each of a few groups of rows."""
+        size = math.ceil(len(self.tokens) / GROUPS)
+        means = []
         with torch.inference_mode():
             for tokens, plan in zip(
-                torch.split(self.tokens, EVALUATION_BATCH),
-                torch.split(self.plan, EVALUATION_BATCH),
-                strict=True,
+                torch.split(self.tokens, size), torch.split(self.plan, size), strict=True
             ):
-                part, cells = net.loss_sum_and_count(tokens, plan)
-                total, count = total + part.item(), count + cells
-        return total / max(count, 1)
+                total, count = net.loss_sum_and_count(tokens, plan)
+                means.append(total.item() / max(count, 1))
+        return means
+
+
+def is_worse(losses: list[float], best: list[float]) -> bool:
+    """Whether held-out rows fare worse than at the best look, by more than a standard error.
+
+    Both are means over the same groups of rows, so they compare in pairs. Few held-out rows are
+    too noisy to pick the one best step by; stopping there leaves much unlearned (docs/log.md).
+    """
+    if not best:
+        return False
+    gaps = np.subtract(losses, best)
+    if len(gaps) < 2:
+        return bool(gaps.mean() > 0)
+    return bool(gaps.mean() > gaps.std(ddof=1) / math.sqrt(len(gaps)))
 
 
 def learning_rate_at(step: int, progress: float, config: TrainConfig) -> float:
@@ -198,14 +208,15 @@ def train(
     resume: TrainState | None = None,
     save: Callable[[TrainState], None] | None = None,
 ) -> Summary:
-    """Train in place, on the device the network is on, and leave the best weights in it.
+    """Train in place, on the device the network is on, and leave the weights to keep in it.
 
     The weights that are looked at and kept are a running average over the last few hundred steps.
     `target` is the column that will be drawn last, if there is one.
 
     Ends at `config.steps`, or, when `config.minutes` is given, when that much training time is
-    used up (over all resumed runs), or after `config.patience` looks at the held-out rows without
-    improvement. Without held-out rows the last average is kept. `save` is called every
+    used up (over all resumed runs), or after `config.patience` looks in a row at which held-out
+    rows fared worse (`is_worse`); the last weights with which they did not are kept. Without
+    held-out rows the last average is kept. `save` is called every
     `config.checkpoint_every` seconds and on KeyboardInterrupt, which is then raised again.
     """
     assert len(tokens) > 0
@@ -219,18 +230,18 @@ def train(
     epochs = round(EPOCHS_PER_LOOK * len(tokens) / config.batch_size)  # of so many, in steps
     look_every = min(config.eval_every, max(LEAST_STEPS_PER_LOOK, epochs))
 
-    step, seconds_before, looks, looked_step, best_step = 0, 0.0, 0, 0, 0
+    step, seconds_before, looks, looked_step, kept_step = 0, 0.0, 0, 0, 0
     valid: float | None = None
-    plateau: float | None = None
-    best_valid: float | None = None
-    best: dict[str, Tensor] = {}
+    kept_valid: float | None = None
+    best_losses: list[float] = []
+    kept: dict[str, Tensor] = {}
     loss_sum, loss_count = 0.0, 0
     if resume is not None:
         step, seconds_before = resume.step, resume.seconds
-        looks, looked_step = resume.looks_without_improvement, resume.looked_step
-        best_valid, best_step, plateau = resume.best_valid, resume.best_step, resume.plateau
+        looks, looked_step = resume.looks_worse, resume.looked_step
+        best_losses, kept_step, kept_valid = resume.best_losses, resume.kept_step, resume.kept_valid
         loss_sum, loss_count = resume.loss_sum, resume.loss_count
-        best = _restore(resume.tensors, net, average, optimizer)
+        kept = _restore(resume.tensors, net, average, optimizer)
     started, steps_before = time.monotonic(), step
     saved_at = started
     updating = False
@@ -238,29 +249,23 @@ def train(
     def elapsed() -> float:
         return seconds_before + time.monotonic() - started
 
-    def spent() -> float:
+    def progress() -> float:
         if config.minutes is not None:
             return elapsed() / (60 * config.minutes) if config.minutes > 0 else 1.0
         return step / config.steps if config.steps > 0 else 1.0
-
-    def progress() -> float:
-        if plateau is None:
-            return spent()
-        finish = min(plateau * (1 + FINISH), 1.0)
-        return plateau + (1 - plateau) * (spent() - plateau) / (finish - plateau)
 
     def state() -> TrainState:
         return TrainState(
             step=step,
             seconds=elapsed(),
-            best_valid=best_valid,
-            best_step=best_step,
-            looks_without_improvement=looks,
+            best_losses=best_losses,
+            kept_step=kept_step,
+            kept_valid=kept_valid,
+            looks_worse=looks,
             looked_step=looked_step,
-            plateau=plateau,
             loss_sum=loss_sum,
             loss_count=loss_count,
-            tensors=_copy(net, average, optimizer, best),
+            tensors=_copy(net, average, optimizer, kept),
         )
 
     try:
@@ -273,21 +278,21 @@ def train(
                 and step > looked_step
                 and (step % look_every == 0 or done >= 1.0)
             ):
-                valid = held_out.loss(average)
+                losses = held_out.losses(average)
+                valid = float(np.mean(losses))
                 _check_finite(valid, step, rate, config)
-                better = best_valid is None or valid < best_valid
+                worse = is_worse(losses, best_losses)
                 updating = True
-                if better:
-                    best = {name: tensor.clone() for name, tensor in average.state_dict().items()}
-                    best_valid, best_step = valid, step
-                looked_step, looks = step, 0 if better else looks + 1
+                if not worse:
+                    kept = {name: tensor.clone() for name, tensor in average.state_dict().items()}
+                    kept_valid, kept_step = valid, step
+                if not best_losses or valid < np.mean(best_losses):
+                    best_losses = losses
+                looked_step, looks = step, looks + 1 if worse else 0
                 updating = False
-                log.info("step %d  held out %.4f%s", step, valid, "  best" if better else "")
-            if done >= 1.0:
+                log.info("step %d  held out %.4f%s", step, valid, "  worse" if worse else "")
+            if done >= 1.0 or looks >= config.patience:
                 break
-            if plateau is None and looks >= config.patience:
-                plateau = done
-                log.info("step %d  no better for %d looks: finishing", step, looks)
 
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -335,16 +340,16 @@ def train(
             save(state())
         raise
 
-    net.load_state_dict(best if best else average.state_dict())
+    net.load_state_dict(kept if kept else average.state_dict())
     stopped: Stopped = "minutes" if config.minutes is not None else "steps"
-    if plateau is not None:
+    if looks >= config.patience:
         stopped = "early"
     return Summary(
         steps=step,
         seconds=elapsed(),
-        best_step=best_step if best else step,
+        best_step=kept_step if kept else step,
         train_loss=loss_sum / loss_count if loss_count else None,
-        valid_loss=best_valid,
+        valid_loss=kept_valid,
         stopped=stopped,
     )
 
@@ -369,11 +374,11 @@ def _copy(
     net: nn.Module,
     average: nn.Module,
     optimizer: torch.optim.Optimizer,
-    best: dict[str, Tensor],
+    kept: dict[str, Tensor],
 ) -> dict[str, Tensor]:
     tensors = {f"net/{name}": tensor for name, tensor in net.state_dict().items()}
     tensors |= {f"average/{name}": tensor for name, tensor in average.state_dict().items()}
-    tensors |= {f"best/{name}": tensor for name, tensor in best.items()}
+    tensors |= {f"kept/{name}": tensor for name, tensor in kept.items()}
     for name, parameter in net.named_parameters():
         if moments := optimizer.state.get(parameter):
             tensors[f"first/{name}"] = moments["exp_avg"]
@@ -388,7 +393,7 @@ def _restore(
     average: nn.Module,
     optimizer: torch.optim.Optimizer,
 ) -> dict[str, Tensor]:
-    """Put weights and moments back; returns the best weights so far."""
+    """Put weights and moments back; returns the weights that are kept so far."""
     parts: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         kind, name = key.split("/", 1)
@@ -403,7 +408,7 @@ def _restore(
                 "exp_avg_sq": parts["second"][name].to(parameter.device, copy=True),
             }
     device = next(net.parameters()).device
-    return {name: tensor.to(device, copy=True) for name, tensor in parts.get("best", {}).items()}
+    return {name: tensor.to(device, copy=True) for name, tensor in parts.get("kept", {}).items()}
 
 
 def pick_device(name: str) -> tuple[torch.device, str]:

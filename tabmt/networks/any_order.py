@@ -160,8 +160,9 @@ class AnyOrderState:
             self._outputs = net.fields.fold()
             self._offsets = net.fields.offsets.tolist()
             width = table.shape[1]
-            shape = (len(self._blocks), 2, columns, rows, width)
-            self._cache = table.new_zeros(shape)  # (depth, keys and values, T, B, D)
+            # Keys and values of all blocks, (T, depth, 2, B, D): by step, so that what is in use
+            # lies together and moves in one piece.
+            self._cache = table.new_zeros(columns, len(self._blocks), 2, rows, width)
             known = tokens != MASK
             self._lengths = known.sum(1)  # (B,) tokens in the cache that count
             self._even = bool((self._lengths == self._lengths[:1]).all())
@@ -177,8 +178,8 @@ class AnyOrderState:
             every = self._is_every(rows)
             last = self._last if every else self._last[rows]
             x = F.embedding(last, self._placed) + self._net.next_positions[column]  # (B, D)
-            for block, cache in zip(self._blocks, self._cache, strict=True):
-                x = self._attend(block, cache, x, None if every else rows)
+            for place, block in enumerate(self._blocks):
+                x = self._attend(block, self._cache[:, place], x, None if every else rows)
                 x = block.think(x)
             self._asked[rows] = column
             return F.linear(self._net.norm(x), *self._outputs[column])
@@ -197,9 +198,10 @@ class AnyOrderState:
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows, which may repeat."""
         with torch.inference_mode():
-            used = min(self._longest + 1, self._cache.shape[2])
-            cache = self._cache.new_empty(*self._cache.shape[:3], len(rows), self._cache.shape[4])
-            cache[:, :, :used] = self._cache[:, :, :used].index_select(3, rows)
+            steps, depth, two, _, width = self._cache.shape
+            used = min(self._longest + 1, steps)
+            cache = self._cache.new_empty(steps, depth, two, len(rows), width)
+            torch.index_select(self._cache[:used], 3, rows, out=cache[:used])
             self._cache = cache
             self._lengths, self._last = self._lengths[rows], self._last[rows]
             self._asked = self._asked[rows]
@@ -209,21 +211,24 @@ class AnyOrderState:
         return len(rows) == len(self._last)
 
     def _attend(self, block: Block, cache: Tensor, x: Tensor, rows: Tensor | None) -> Tensor:
-        """One token more for all rows, or for the given ones: (B, D) -> (B, D)."""
+        """One token more for all rows, or for the given ones: (B, D) -> (B, D).
+
+        `cache` is the block's, (T, 2, B, D).
+        """
         query, key, value = block.project_next(x)
         if rows is None and self._even:
             steps = self._longest + 1
-            cache[0, steps - 1], cache[1, steps - 1] = key, value
-            return block.attend_next(x, query, cache[0, :steps], cache[1, :steps])
+            cache[steps - 1, 0], cache[steps - 1, 1] = key, value
+            return block.attend_next(x, query, cache[:steps, 0], cache[:steps, 1])
         if rows is None:
             rows = torch.arange(len(x), device=x.device)
         lengths = self._lengths[rows]
-        cache[0, lengths, rows], cache[1, lengths, rows] = key, value
+        cache[lengths, 0, rows], cache[lengths, 1, rows] = key, value
         steps = int(lengths.max()) + 1
         beyond = torch.arange(steps, device=x.device)[:, None] > lengths  # (T, B)
         unseen = torch.zeros_like(beyond, dtype=x.dtype).masked_fill(beyond, -torch.inf)
-        seen = cache[:, :steps, rows]  # (2, T, B, D)
-        return block.attend_next(x, query, seen[0], seen[1], unseen[..., None])
+        seen = cache[:steps, :, rows]  # (T, 2, B, D)
+        return block.attend_next(x, query, seen[:, 0], seen[:, 1], unseen[..., None])
 
     def _prefill(self, tokens: Tensor, known: Tensor) -> None:
         """One pass over what is known; of rows that know less, the rest is not looked at."""
@@ -233,9 +238,10 @@ class AnyOrderState:
         ]  # (B, T)
         x = net._inputs(self._placed, tokens, orders)
         unseen = later(steps, x)
-        for block, cache in zip(self._blocks, self._cache, strict=True):
+        for place, block in enumerate(self._blocks):
+            cache = self._cache[:steps, place]  # (T, 2, B, D)
             _, key, value = block.project_next(x)  # (B, T, D)
-            cache[0, :steps], cache[1, :steps] = key.transpose(0, 1), value.transpose(0, 1)
+            cache[:, 0], cache[:, 1] = key.transpose(0, 1), value.transpose(0, 1)
             x = block(x, None, unseen)
         final = (self._lengths - 1).clamp(min=0)[:, None]
         column = orders.gather(1, final)  # (B, 1), the last known
