@@ -9,7 +9,9 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from tabmt import synthesizer
 from tabmt.errors import ModelFileError, UserError
+from tabmt.sample import fill
 from tabmt.synthesizer import NotFitted, TabMT
 from tests.conftest import TINY
 from tests.tables import every_type, mixed_frame
@@ -67,7 +69,9 @@ def test_save_and_load_give_the_same_rows(fitted, tmp_path):
     assert again.sample(100, seed=1).equals(fitted.sample(100, seed=1))
     assert again.schema_ == fitted.schema_
     assert again.card_ == fitted.card_
-    assert again.get_params() == fitted.get_params()
+    # What was left to the table's size is loaded as it was chosen.
+    chosen = {k: v for k, v in fitted.get_params().items() if v is not None}
+    assert again.get_params() == again.get_params() | chosen
 
 
 def test_batches_make_up_the_sample(fitted, monkeypatch):
@@ -151,7 +155,7 @@ def test_an_interrupted_fit_resumes_to_what_an_uninterrupted_one_gives(tmp_path)
     with pytest.raises(UserError) as error:
         TabMT(**settings | {"learning_rate": 0.1}).fit(mixed_frame(), checkpoint=path, resume=True)
     assert str(error.value) == (
-        f"The unfinished run in {str(path)!r} has learning_rate 0.002, this one 0.1. "
+        f"The unfinished run in {str(path)!r} has learning_rate 0.0005, this one 0.1. "
         "Resume with the same settings, or delete the file to start anew."
     )
     with pytest.raises(UserError) as error:
@@ -310,3 +314,47 @@ def test_a_damaged_model_gets_a_sentence(fitted, tmp_path):
         f"{str(tmp_path / 'format')!r} has format 9, but this version of TabMT reads format 1. "
         "Load it with the version that wrote it, or fit again."
     )
+
+
+def test_settings_are_chosen_for_the_table_and_recorded():
+    few = TabMT(steps=1, width=16, heads=2).fit(mixed_frame()).card_.settings
+    assert (few.train.batch_size, few.network.dropout, few.train.valid_share) == (256, 0.2, 0.1)
+    many = pd.concat([mixed_frame()] * 60, ignore_index=True)
+    more = TabMT(steps=1, width=16, heads=2, batch_size=64).fit(many).card_.settings
+    assert (more.train.batch_size, more.network.dropout, more.train.valid_share) == (64, 0.0, 0.05)
+
+
+def test_a_target_is_drawn_last(monkeypatch):
+    seen = []
+
+    def spy(net, tokens, *, order, **options):
+        seen.append(int(order[-1]))
+        return fill(net, tokens, order=order, **options)
+
+    monkeypatch.setattr(synthesizer, "fill", spy)
+    model = TabMT(steps=2, target="group", **TINY).fit(mixed_frame())
+    place = [coded.column.name for coded in model.learned_.codec.token_columns].index("group")
+    assert len(model.sample(2000, seed=0)) == 2000
+    assert seen == [place] * 4
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        (
+            "gruop",
+            "The target is 'gruop', but the table has: id, group, height, weight, visits, "
+            "member, since, city. Did you mean 'group'?",
+        ),
+        (
+            "id",
+            "The target is 'id', but that column is id, and nothing of it is learned; "
+            "name another target, or set its kind in the schema.",
+        ),
+        (3, "target is 3, but must be text."),
+    ],
+)
+def test_a_target_must_be_a_column_that_is_learned(target, sentence):
+    with pytest.raises(UserError) as error:
+        TabMT(steps=2, target=target, **TINY).fit(mixed_frame())
+    assert str(error.value) == sentence
