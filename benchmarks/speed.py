@@ -75,11 +75,14 @@ def compare(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     dataset = DATASETS[name]
     split = load(arguments.data, dataset)
     runs: list[dict[str, Any]] = []
+    minutes = 0.0
     for seed in range(arguments.seeds):
         for generator in arguments.generators:
-            peer = [run["fit_seconds"] / 60 for run in runs if run["generator"] == "argn"]
-            minutes = peer[-1] if arguments.minutes == "peer" else float(arguments.minutes)
+            if arguments.minutes != "peer":
+                minutes = float(arguments.minutes)
             run = generate(generator, split, dataset, seed, arguments.threads, minutes)
+            if arguments.minutes == "peer" and generator == "argn":
+                minutes = run["fit_seconds"] / 60
             runs.append(run)
             print(
                 f"{name} {generator} seed {seed}: fit {run['fit_seconds']:.0f} s, "

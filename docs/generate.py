@@ -12,7 +12,20 @@ DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"
 RESULTS = DOCS.parent / "benchmarks" / "results"
 BEGIN, END = "<!-- results: made by `make docs` -->", "<!-- end of results -->"
-PAPER = {"adult": "0.814", "california": "0.838"}  # table 1, tuned, on a GPU
+NAMES = {
+    "argn": "TabularARGN",
+    "any-order": "ours, any-order",
+    "masked": "ours, masked",
+    "naive": "masked, naive loop",
+}
+PAPER = {  # table 1, tuned, on a GPU
+    "abalone": "0.535",
+    "adult": "0.814",
+    "california": "0.838",
+    "churn": "0.741",
+    "diabetes": "0.769",
+    "king": "0.876",
+}
 
 
 def cli_page() -> str:
@@ -28,19 +41,81 @@ def cli_page() -> str:
 
 
 def results_table() -> str:
-    """The quality benchmark's results as Markdown."""
+    """ML efficiency of the default network as Markdown, beside real rows and the paper."""
+    real = json.loads((RESULTS / "real.json").read_text())["tables"]
     lines = [
-        "| table | score | ours | samples | real rows | paper's TabMT, tuned |",
+        "| table | ours | detector (0.5 is best) | real rows | paper's TabMT, tuned | rows/s |",
         "|---|---|---|---|---|---|",
     ]
-    for path in sorted(RESULTS.glob("quality-*.json")):
+    for path in sorted(RESULTS.glob("speed-2min-any-order-*.json")):
         found = json.loads(path.read_text())
-        spread = f"{min(found['scores']):.3f} to {max(found['scores']):.3f}"
+        name, mean = found["table"], found["means"]["any-order"]
         lines.append(
-            f"| {found['table']} | {found['metric']} | {found['score']:.3f} | {spread} | "
-            f"{found['real']:.3f} | {PAPER.get(found['table'], '')} |"
+            f"| {name} | {mean['mle']:.3f} | {mean['detector']:.3f} | {real[name]['ours']:.3f} | "
+            f"{PAPER[name]} | {mean['rows_per_second']:,.0f} |"
         )
     return "\n".join(lines)
+
+
+def speed_table(pattern: str) -> str:
+    """Generators side by side, one line each per table, means over the seeds."""
+    lines = [
+        "| table | generator | seeds | fit, s | MLE | detector | DCR (held out) | closer to train "
+        "(expected) | copies (held out) | rows/s | peak MB |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for path in sorted(RESULTS.glob(pattern), key=lambda path: path.stem.split("-")[-1]):
+        found = json.loads(path.read_text())
+        for generator, mean in found["means"].items():
+            scores = [run["mle"] for run in found["runs"] if run["generator"] == generator]
+            spread = f" ({min(scores):.3f} to {max(scores):.3f})" if len(scores) > 1 else ""
+            lines.append(
+                f"| {found['table']} | {NAMES.get(generator, generator)} | {len(scores)} | "
+                f"{mean['fit_seconds']:.0f} | {mean['mle']:.3f}{spread} | {mean['detector']:.3f} | "
+                f"{mean['dcr']:.3f} ({mean['dcr_held_out']:.3f}) | "
+                f"{mean['closer_to_train']:.3f} ({mean['closer_expected']:.3f}) | "
+                f"{mean['copies']:.4f} ({mean['copies_held_out']:.4f}) | "
+                f"{mean['rows_per_second']:,.0f} | {mean['peak_mb']:.0f} |"
+            )
+    return "\n".join(lines)
+
+
+def sampling_table() -> str:
+    found = json.loads((RESULTS / "sampling.json").read_text())
+    rates = found["rows_per_second_by_chunk"]
+    chunks = list(rates["masked"])
+    lines = ["| rows per chunk | " + " | ".join(chunks) + " |", "|---|" + "---|" * len(chunks)]
+    for name, by_chunk in rates.items():
+        cells = [f"{by_chunk[c]:,.0f}" if c in by_chunk else "" for c in chunks]
+        lines.append(f"| {NAMES.get(name, name)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def scale_table() -> str:
+    found = json.loads((RESULTS / "scale.json").read_text())
+    lines = ["| rows | columns | one epoch, s | sample as many rows, s |", "|---|---|---|---|"]
+    for points in found["points"].values():
+        lines += [
+            f"| {p['rows']:,} | {p['columns']} | {p['epoch_seconds']:.1f} | "
+            f"{p['sample_seconds']:.1f} |"
+            for p in points
+        ]
+    exponents = "; ".join(f"{name}: {value:.2f}" for name, value in found["exponents"].items())
+    return "\n".join([*lines, "", f"Growth as a power: {exponents}."])
+
+
+def benchmarks_page() -> str:
+    """Every comparison, from its result files."""
+    text = (DOCS / "benchmarks.in.md").read_text()
+    for mark, make in {
+        "{{two minutes}}": lambda: speed_table("speed-2min-*.json"),
+        "{{ten minutes}}": lambda: speed_table("speed-10min-*.json"),
+        "{{peer}}": lambda: speed_table("speed-peer-*.json"),
+        "{{sampling}}": sampling_table,
+        "{{scale}}": scale_table,
+    }.items():
+        text = text.replace(mark, make())
+    return text
 
 
 def readme_page() -> str:
@@ -51,3 +126,4 @@ def readme_page() -> str:
 if __name__ == "__main__":
     (DOCS / "cli.md").write_text(cli_page())
     README.write_text(readme_page())
+    (DOCS / "benchmarks.md").write_text(benchmarks_page())
