@@ -10,7 +10,6 @@ codec alone. Knows Arrow and numpy, nothing of networks.
 import difflib
 import json
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +31,7 @@ from tabmt.tokens import MASK
 log = logging.getLogger(__name__)
 
 LEAST_BINS = 10
+ROWS_PER_BIN = 25  # a number column of few rows gets fewer codes than it may have
 
 
 @dataclass(frozen=True)
@@ -368,7 +368,7 @@ def _fit_column(
 def _bins(config: CodecConfig, rows: int) -> int:
     # PAPER-DIFF: the paper's number of clusters does not depend on the table. With a handful of
     # rows to a code, codes cannot be learned, and training would stop before it began.
-    return min(config.max_bins, max(LEAST_BINS, math.isqrt(rows)))
+    return min(config.max_bins, max(LEAST_BINS, rows // ROWS_PER_BIN))
 
 
 NUMERIC_ARRAYS = ("centres", "atom", "edges", "knot_bin", "knot_share", "knot_value")

@@ -79,7 +79,7 @@ class TrainConfig:
     eval_every: int = option(
         200, "most steps between looks at the held-out rows; fewer for small tables", minimum=1
     )
-    patience: int = option(5, "worse looks in a row before training stops", minimum=1)
+    patience: int = option(3, "worse looks in a row before training stops", minimum=1)
     target: str | None = option(
         None, "a column that matters most: trained as, and drawn as, the last one", type=str
     )

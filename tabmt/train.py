@@ -31,7 +31,7 @@ Stopped = Literal["steps", "minutes", "early"]
 
 HELD_OUT_ROWS = 4096  # per look; more would cost time and hardly steady the figure
 PLANS_PER_ROW = 32  # of few held-out rows
-EPOCHS_PER_LOOK = 3  # a small table is memorised within few steps ...
+EPOCHS_PER_LOOK = 10  # a small table is memorised within few steps ...
 LEAST_STEPS_PER_LOOK = 10  # ... but looks cost time too
 GROUPS = 16  # of held-out rows, to tell how far their loss is known
 AVERAGE_STEPS = 300  # reach of the running average of the weights
