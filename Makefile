@@ -26,8 +26,9 @@ fix: .venv/dev  ## apply formatting and safe fixes
 docs: .venv/dev  ## regenerate the pages that follow from the code
 	$(BIN)/python docs/generate.py
 
-bench: .venv/eval  ## quality on real tables, into benchmarks/results (DATA=folder of tables)
-	$(BIN)/python -m benchmarks.quality --data $(or $(DATA),../shared/data)
+bench: .venv/eval  ## both networks beside TabularARGN, into benchmarks/results (DATA=folder of tables)
+	$(BIN)/python -m benchmarks.speed --data $(or $(DATA),../shared/data)
+	$(BIN)/python -m benchmarks.sampling --data $(or $(DATA),../shared/data)
 
 clean:     ## remove what the targets made
 	rm -rf .venv demo build *.egg-info
