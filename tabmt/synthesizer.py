@@ -169,11 +169,16 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         net = net.to(device)
         fingerprint = _fingerprint(tokens, codec.schema)
         file = None if checkpoint is None else Path(checkpoint)
-        state = None
+        state, threads = None, settings.train.threads
         if resume:
             if file is None:
                 raise UserError("resume needs a checkpoint: the file an earlier fit saved to.")
-            state = _read_checkpoint(file, settings, fingerprint, self.seed)
+            state, then = _read_checkpoint(file, settings, fingerprint, self.seed)
+            threads = threads or then  # another number may give other bits
+        threads, reason = train.pick_threads(threads)
+        log.info("computing with %d threads: %s", threads, reason)
+        chosen = dataclasses.replace(settings.train, threads=threads)
+        card = dataclasses.replace(card, settings=dataclasses.replace(settings, train=chosen))
 
         def save(state: train.TrainState) -> None:
             assert file is not None
@@ -181,7 +186,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             metadata = {"card": card.to_json(), "fingerprint": fingerprint, "state": info}
             artifact.write(file, "checkpoint", metadata, tensors)
 
-        with train.threads(settings.train.threads):
+        with train.threads(threads):
             summary = train.train(
                 net,
                 tokens[~held_out],
@@ -274,11 +279,14 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         allowed = _without_gaps(codec) if complete else None
         last = _target(codec, learned.card.settings.train.target)
         chunk = CHUNK if rows < MANY_ROWS else 2 * CHUNK
+        # Few rows are not worth the measuring.
+        few = 1 if rows < MANY_ROWS and self.threads is None else self.threads
+        threads, _ = train.pick_threads(few)
         for first in range(0, max(rows, 1), BATCH_ROWS):  # no rows are one empty batch
             count = min(BATCH_ROWS, rows - first)
             tokens = np.zeros((count, len(heat)), np.int64)
             if net is not None and count:
-                with train.threads(self.threads):
+                with train.threads(threads):
                     tokens = np.concatenate(
                         [
                             _sample_chunk(
@@ -457,7 +465,8 @@ def _fingerprint(tokens: np.ndarray, schema: Schema) -> str:
 
 def _read_checkpoint(
     path: Path, settings: Settings, fingerprint: str, seed: int
-) -> train.TrainState:
+) -> tuple[train.TrainState, int | None]:
+    """The state of an unfinished run, and how many threads it had."""
     metadata, tensors = artifact.read(path, "checkpoint")
     card = Card.from_json(metadata["card"])
     then, now = {"seed": card.seed, **card.settings.to_json()}, {"seed": seed, **settings.to_json()}
@@ -472,7 +481,8 @@ def _read_checkpoint(
             f"The unfinished run in {str(path)!r} was learning another table. Resume with that "
             "table, or delete the file to start anew."
         )
-    return train.TrainState.from_parts(tensors, metadata["state"])
+    state = train.TrainState.from_parts(tensors, metadata["state"])
+    return state, card.settings.train.threads
 
 
 def _versions() -> dict[str, str]:

@@ -34,6 +34,7 @@ PLANS_PER_ROW = 32  # of few held-out rows
 EPOCHS_PER_LOOK = 10  # a small table is memorised within few steps ...
 LEAST_STEPS_PER_LOOK = 10  # ... but looks cost time too
 GROUPS = 16  # of held-out rows, to tell how far their loss is known
+WORTHWHILE = 1.2  # more threads than one must be this many times as fast
 AVERAGE_STEPS = 300  # reach of the running average of the weights
 
 
@@ -423,6 +424,34 @@ def pick_device(name: str) -> tuple[torch.device, str]:
             return torch.device("cuda"), f"CUDA is available ({torch.cuda.get_device_name()})"
         return torch.device("cpu"), "no CUDA device is available"
     return torch.device(name), "as asked"
+
+
+def pick_threads(asked: int | None) -> tuple[int, str]:
+    """How many CPU threads to compute with, and why; measured, unless the caller asks for some.
+
+    All that PyTorch would use if they pay here and now, else one: threads wait for each other at
+    every product, so beside another busy program two can be many times slower than one.
+    """
+    if asked is not None:
+        return asked, "as asked"
+    most = torch.get_num_threads()
+    if most == 1:
+        return 1, "all there are"
+    alone, together = (min(_seconds(count) for _ in range(3)) for count in (1, most))
+    gain = alone / together
+    if gain >= WORTHWHILE:
+        return most, f"{gain:.1f} times as fast as one here and now"
+    return 1, f"{most} would be {gain:.1f} times as fast as one here and now"
+
+
+def _seconds(count: int) -> float:
+    """What a few products of a training step's size take."""
+    x, weight = torch.ones(2048, 64), torch.ones(64, 256)
+    with threads(count):
+        started = time.perf_counter()
+        for _ in range(20):
+            torch.relu_(x @ weight)
+        return time.perf_counter() - started
 
 
 @contextmanager

@@ -162,7 +162,7 @@ def command(*arguments):
 
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGINT])
 def test_a_killed_fit_resumes_to_the_model_of_an_unbroken_one(people, tmp_path, way):
-    settings = [*TINY, "--steps", "200", "--eval-every", "50"]
+    settings = [*TINY, "--steps", "200", "--eval-every", "50", "--threads", "1"]
     broken, whole = tmp_path / "broken.tabmt", tmp_path / "whole.tabmt"
     process = subprocess.Popen(
         command("fit", people, "-o", broken, *settings, "--checkpoint-every", 0),
