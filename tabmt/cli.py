@@ -136,7 +136,7 @@ def fit(
 ) -> None:
     """Learn TABLE (CSV, Parquet or Arrow) and write a model.
 
-    Ends after --steps or --minutes, or earlier when held-out rows stop getting likelier.
+    Ends after --steps or --minutes, or earlier when held-out rows fare worse.
     Interrupted, it loses at most --checkpoint-every seconds: the same command with --resume
     goes on.
 
@@ -262,15 +262,23 @@ def info(model: str, as_json: bool) -> None:
     network = settings.network
     console.print(
         f"network   {network.network}, width {network.width}, depth {network.depth}, "
-        f"heads {network.heads}, {weights:,} weights"
+        f"heads {network.heads}, dropout {network.dropout:g}, {weights:,} weights"
+    )
+    training = settings.train
+    console.print(
+        f"settings  batch size {training.batch_size}, learning rate {training.learning_rate:g}, "
+        f"{training.valid_share:.0%} of the rows held out, {training.threads} threads, "
+        f"target {training.target or 'none'}",
+        markup=False,
     )
     if summary is None:
         console.print("training  none: no column varies")
     else:
-        held_out = "" if summary.valid_loss is None else f", held out {summary.valid_loss:.4f}"
+        loss = summary.valid_loss
+        held_out = "" if loss is None else f", held out {loss:.4f} nats per cell"
         console.print(
             f"training  {summary.steps:,} steps in {summary.seconds:.0f} s, ended by "
-            f"{summary.stopped}, weights of step {summary.best_step:,}{held_out} nats per cell"
+            f"{summary.stopped}, weights of step {summary.best_step:,}{held_out}"
         )
     versions = ", ".join(f"{name} {version}" for name, version in card.versions.items())
     console.print(f"made with {versions}\n")
