@@ -64,7 +64,9 @@ def speed_table(pattern: str) -> str:
         "(expected) | copies (held out) | rows/s | peak MB |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for path in sorted(RESULTS.glob(pattern), key=lambda path: path.stem.split("-")[-1]):
+    for path in sorted(
+        RESULTS.glob(pattern), key=lambda path: (path.stem.split("-")[-1], path.name)
+    ):
         found = json.loads(path.read_text())
         for generator, mean in found["means"].items():
             scores = [run["mle"] for run in found["runs"] if run["generator"] == generator]

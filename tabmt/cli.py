@@ -267,8 +267,7 @@ def info(model: str, as_json: bool) -> None:
     training = settings.train
     console.print(
         f"settings  batch size {training.batch_size}, learning rate {training.learning_rate:g}, "
-        f"{training.valid_share:.0%} of the rows held out, {training.threads} threads, "
-        f"target {training.target or 'none'}",
+        f"target {training.target or 'none'}, threads {training.threads or 'not recorded'}",
         markup=False,
     )
     if summary is None:

@@ -81,11 +81,16 @@ class TrainConfig:
     )
     patience: int = option(3, "worse looks in a row before training stops", minimum=1)
     target: str | None = option(
-        None, "a column that matters most: trained as, and drawn as, the last one", type=str
+        None, "a column to be predicted: drawn last, given all others", type=str
     )
     checkpoint_every: float = option(60.0, "seconds between checkpoints", minimum=0.0)
     device: Device = option("auto", "where to compute", choices=get_args(Device))
-    threads: int | None = option(None, "CPU threads", minimum=1, type=int)
+    threads: int | None = option(
+        None,
+        "CPU threads; without it as many as pay at the moment, so give it to repeat a fit exactly",
+        minimum=1,
+        type=int,
+    )
 
 
 def automatic(network: NetworkName, rows: int) -> dict[str, Any]:

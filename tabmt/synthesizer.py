@@ -145,7 +145,10 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             check_table(arrow)
             codec = start.codec
             of_start = start.card.settings
-            settings = Settings(of_start.codec, of_start.network, settings.train)
+            training = settings.train
+            if training.target is None:
+                training = dataclasses.replace(training, target=of_start.train.target)
+            settings = Settings(of_start.codec, of_start.network, training)
             log.info("codes and network are those of the model that is continued")
         target = _target(codec, settings.train.target)
         tokens = codec.encode(arrow)
@@ -279,9 +282,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         allowed = _without_gaps(codec) if complete else None
         last = _target(codec, learned.card.settings.train.target)
         chunk = CHUNK if rows < MANY_ROWS else 2 * CHUNK
-        # Few rows are not worth the measuring.
-        few = 1 if rows < MANY_ROWS and self.threads is None else self.threads
-        threads, _ = train.pick_threads(few)
+        threads = self.threads or 1  # not measured: a seed must give the same rows at any load
         for first in range(0, max(rows, 1), BATCH_ROWS):  # no rows are one empty batch
             count = min(BATCH_ROWS, rows - first)
             tokens = np.zeros((count, len(heat)), np.int64)
@@ -468,7 +469,14 @@ def _read_checkpoint(
 ) -> tuple[train.TrainState, int | None]:
     """The state of an unfinished run, and how many threads it had."""
     metadata, tensors = artifact.read(path, "checkpoint")
-    card = Card.from_json(metadata["card"])
+    try:
+        card = Card.from_json(metadata["card"])
+        state = train.TrainState.from_parts(tensors, metadata["state"])
+    except (KeyError, TypeError) as error:
+        raise ModelFileError(
+            f"The unfinished run in {str(path)!r} is of another version of TabMT; "
+            "delete the file to start anew."
+        ) from error
     then, now = {"seed": card.seed, **card.settings.to_json()}, {"seed": seed, **settings.to_json()}
     for name in now:
         if name not in FREE_ON_RESUME and then[name] != now[name]:
@@ -481,7 +489,6 @@ def _read_checkpoint(
             f"The unfinished run in {str(path)!r} was learning another table. Resume with that "
             "table, or delete the file to start anew."
         )
-    state = train.TrainState.from_parts(tensors, metadata["state"])
     return state, card.settings.train.threads
 
 

@@ -141,7 +141,7 @@ class HeldOut:
         generator = torch.Generator().manual_seed(derive(seed, "held out"))
         rows = torch.randperm(len(valid_tokens), generator=generator)[:HELD_OUT_ROWS]
         repeats = min(PLANS_PER_ROW, math.ceil(HELD_OUT_ROWS / len(rows)))
-        rows = rows.repeat_interleave(repeats)  # a row's plans then fall into one group
+        rows = rows.repeat_interleave(repeats)  # a row's plans then fall into one group or two
         device = next(net.parameters()).device
         tokens = take(valid_tokens, rows).to(device)
         plan = net.draw_plan((tokens.shape[0], tokens.shape[1]), generator, target).to(device)

@@ -12,6 +12,7 @@ from tabmt.config import NetworkConfig
 from tabmt.fields import Field
 from tabmt.networks import build
 from tabmt.networks.any_order import AnyOrderNetwork, draw_orders, gaps_last
+from tabmt.sample import fill
 from tabmt.tokens import MASK
 
 FIELDS = [
@@ -49,6 +50,27 @@ def test_all_orders_are_equally_likely():
     _, counts = torch.unique(orders, dim=0, return_counts=True)
     assert len(counts) == 24
     assert chisquare(counts.numpy()).pvalue > 0.001
+
+
+def test_a_target_comes_last_in_half_of_the_rows():
+    orders = draw_orders((6000, 4), generator(), target=2)
+    assert (orders[:3000, -1] == 2).all()
+    counts = torch.bincount(orders[3000:, -1], minlength=4)
+    assert chisquare(counts.numpy()).pvalue > 0.001
+    assert torch.equal(orders.sort(1).values, torch.arange(4).expand(6000, 4))
+
+
+def test_what_lies_beyond_a_rows_end_is_never_seen(monkeypatch):
+    """Rows of different lengths share one cache; memory that was not written may hold anything."""
+    prompt = torch.full((60, 4), MASK)
+    prompt[:30, :2] = some_tokens(30)[:, :2]
+    options = {"temperature": torch.ones(4), "order": torch.tensor([2, 3, 0, 1])}
+    expected = fill(NET, prompt, generator=generator(1), **options)
+    empty = torch.Tensor.new_empty
+    monkeypatch.setattr(
+        torch.Tensor, "new_empty", lambda self, *shape: empty(self, *shape).fill_(torch.nan)
+    )
+    assert torch.equal(fill(NET, prompt, generator=generator(1), **options), expected)
 
 
 def test_gaps_come_last_and_the_rest_stays_in_order():

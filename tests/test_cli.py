@@ -103,7 +103,15 @@ def test_complete_leaves_no_gaps(model, tmp_path):
 
 def test_info_tells_a_person_what_the_model_knows(model):
     text = run("info", model).stdout
-    for word in ("200 rows", "any-order", "height", "numeric", "held out", "torch", "batch size"):
+    for word in (
+        "200 rows",
+        "any-order",
+        "height",
+        "numeric",
+        "nats per cell",
+        "torch",
+        "batch size",
+    ):
         assert word in text
 
 

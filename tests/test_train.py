@@ -406,3 +406,10 @@ def test_measuring_threads_leaves_their_number_alone():
         count, _ = pick_threads(None)
         assert count in (1, 2)
         assert torch.get_num_threads() == 2
+
+
+def test_the_target_reaches_the_orders_that_are_trained():
+    nets = [make(dataclasses.replace(SMALL, network="any-order")) for _ in range(2)]
+    for net, target in zip(nets, (None, 2), strict=True):
+        train(net, table(50), table(20, seed=1), SHORT, seed=5, target=target)
+    assert not same(weights(nets[0]), weights(nets[1]))

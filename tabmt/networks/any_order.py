@@ -202,6 +202,7 @@ class AnyOrderState:
             used = min(self._longest + 1, steps)
             cache = self._cache.new_empty(steps, depth, two, len(rows), width)
             torch.index_select(self._cache[:used], 3, rows, out=cache[:used])
+            cache[used:] = 0.0  # rows that are shorter than others are read beyond their end
             self._cache = cache
             self._lengths, self._last = self._lengths[rows], self._last[rows]
             self._asked = self._asked[rows]
