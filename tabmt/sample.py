@@ -13,8 +13,6 @@ from torch import Tensor
 from tabmt.networks import Network
 from tabmt.tokens import MASK
 
-ALIKE = 0.5  # prefixes are merged while there are fewer distinct ones than this share of the rows
-
 
 def fill(
     net: Network,
@@ -35,7 +33,7 @@ def fill(
     if order is None:
         order = draw_order(tokens.shape[1], generator)
     # Rows that know the same cells alike have the same logits, so each such prefix is asked once.
-    prefixes, which = _distinct(tokens)
+    prefixes, which = _distinct(tokens, net.merge_below)
     state = net.start(prefixes)
     for column in order.tolist():
         blank = prefixes[:, column] == MASK
@@ -53,7 +51,7 @@ def fill(
             generator=generator,
         )
         if len(prefixes) < len(which):
-            parents, codes, which = _split(which, codes, logits.shape[1])
+            parents, codes, which = _split(which, codes, logits.shape[1], net.merge_below)
             state.keep(parents)
             prefixes = prefixes[parents]
             asked = (codes != MASK).nonzero().squeeze(1)
@@ -75,25 +73,27 @@ def draw_order(columns: int, generator: torch.Generator, last: int | None = None
     return torch.cat([order[order != last], order.new_tensor([last])])
 
 
-def _distinct(tokens: Tensor) -> tuple[Tensor, Tensor]:
+def _distinct(tokens: Tensor, merge_below: float) -> tuple[Tensor, Tensor]:
     """The distinct rows and which of them each row is; all rows, if hardly any are alike."""
     if bool((tokens == tokens[:1]).all()):  # the usual case: nothing is known of any row
         prefixes, which = tokens[:1].clone(), tokens.new_zeros(len(tokens))
     else:
         prefixes, which = torch.unique(tokens, dim=0, return_inverse=True)
-    if len(prefixes) > ALIKE * len(tokens):
+    if len(prefixes) > merge_below * len(tokens):
         return tokens.clone(), torch.arange(len(tokens), device=tokens.device)
     return prefixes, which
 
 
-def _split(which: Tensor, codes: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+def _split(
+    which: Tensor, codes: Tensor, size: int, merge_below: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """Prefixes after a column was drawn: their parents, their codes, and which one each row has.
 
     Rows stay together if they were and drew the same code (or none). Once hardly any do, every
     row goes on alone: moving prefixes about would cost more than asking twice.
     """
     pairs, now = torch.unique(which * (size + 1) + codes + 1, return_inverse=True)
-    if len(pairs) > ALIKE * len(which):
+    if len(pairs) > merge_below * len(which):
         return which, codes, torch.arange(len(which), device=which.device)
     return pairs // (size + 1), pairs % (size + 1) - 1, now
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from tabmt import sample
 from tabmt.config import NetworkConfig, NetworkName, TrainConfig
 from tabmt.fields import Field
 from tabmt.networks import AnyNetwork, build
@@ -85,7 +84,7 @@ def test_merged_prefixes_give_the_rows_that_single_rows_give(monkeypatch, name, 
     tokens[:known, 1] = torch.randint(0, 4, (known,), generator=generator(3))
     tokens[:known:3, 2] = 1
     drawn = [fill(net, tokens, temperature=ONES, generator=generator(5))]
-    monkeypatch.setattr(sample, "ALIKE", 0.0)
+    monkeypatch.setattr(type(net), "merge_below", 0.0)
     drawn.append(fill(net, tokens, temperature=ONES, generator=generator(5)))
     assert torch.equal(*drawn)
 
@@ -104,6 +103,8 @@ def test_rows_that_are_alike_are_asked_for_once():
 
 class OrderSpy:
     """A network of uniform logits that notes the order in which columns are asked for."""
+
+    merge_below = 0.5
 
     def __init__(self) -> None:
         self.order: list[int] = []

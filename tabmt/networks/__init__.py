@@ -37,6 +37,11 @@ class State(Protocol):
 class Network(Protocol):
     """What training and sampling need of a network."""
 
+    @property
+    def merge_below(self) -> float:
+        """Equal prefixes are worth merging while there are fewer than this share of the rows."""
+        ...
+
     def draw_plan(
         self, shape: tuple[int, int], generator: torch.Generator, target: int | None = None
     ) -> Tensor:

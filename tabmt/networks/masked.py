@@ -35,6 +35,8 @@ def draw_mask(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
 class MaskedNetwork(nn.Module):
     """Per-field embeddings, learned positions, transformer blocks, LayerNorm, tied output."""
 
+    merge_below = 0.95  # a prefix less is a whole pass less, and there is no cache to move
+
     def __init__(
         self, fields: Sequence[Field], config: NetworkConfig, *, generator: torch.Generator
     ) -> None:
