@@ -88,7 +88,7 @@ class Quantized:
         bin_of_code = np.cumsum(~self.atom) - 1
         bins = bin_of_code[codes[drawn]]
         if how == "centre":
-            values = units[drawn] if self.continuous else np.round(units[drawn])
+            values = units[drawn] if self.continuous else np.floor(units[drawn] + 0.5)
             units[drawn] = self._keep_in_bin(values, bins)
             return units
         # PAPER-DIFF: the paper returns cluster centres (section 3). We draw inside the bin,
@@ -226,7 +226,7 @@ def _assemble(
     order = np.argsort(every, kind="stable")
     lengths = [len(value) for _, value in knots]
     return Quantized(
-        centres=every[order],
+        centres=every[order] + 0.0,  # minus zero becomes zero
         atom=(np.arange(len(every)) < len(atoms))[order],
         edges=edges,
         knot_bin=np.repeat(np.arange(len(groups)), lengths),

@@ -1,8 +1,8 @@
 """Numbers and dates that are written as text: recognise them, read them, write them back.
 
 A text column is read as numbers or dates only if *every* value comes back letter for letter
-(`00123`, a 20-digit number and `1,5` therefore stay text). What is recognised is one short
-`format` per column:
+(`00123`, a 20-digit number and `1,5` therefore stay text; the one exception is minus zero, which
+comes back as zero). What is recognised is one short `format` per column:
 
     integer          1500
     fixed:2          1500.00
@@ -37,6 +37,7 @@ DATE_PATTERNS = (
 FRACTIONS = {3: "ms", 6: "us", 9: "ns"}
 WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"
 POINT = r"^-?(0|[1-9][0-9]*)\.[0-9]+$"
+MINUS_ZERO = r"^-(0\.0+)$"
 
 
 @dataclass(frozen=True)
@@ -68,17 +69,21 @@ def recognise(column: pa.ChunkedArray) -> Recognised | None:
         texts = texts.filter(pc.not_equal(texts, gap_text))
     if len(texts) == 0:
         return None
-    found = _number(texts) or _date(texts)
+    # Minus zero is how rounding writes small negative numbers; it is no number of its own.
+    unsigned = pc.replace_substring_regex(texts, MINUS_ZERO, r"\1")
+    found = _number(unsigned) or _date(texts)
     if found is None:
         return None
     fmt, dtype, what = found
     but = "" if gap_text is None else f" but {gap_text!r} (read as a gap)"
-    return Recognised(fmt, dtype, gap_text, f"every text{but} is {what}")
+    changed = texts.filter(pc.not_equal(unsigned, texts))
+    zero = f"; {changed[0].as_py()!r} is read as zero" if len(changed) else ""
+    return Recognised(fmt, dtype, gap_text, f"every text{but} is {what}{zero}")
 
 
 def _number(texts: pa.StringArray) -> tuple[str, pa.DataType, str] | None:
-    if pc.any(pc.match_substring_regex(texts, r"^-0(\.0*)?$")).as_py():
-        return None  # zero and minus zero are one number, but two texts
+    if pc.index(texts, "-0").as_py() >= 0:
+        return None  # nothing rounds a whole number to minus zero: it is a word
     if _all(pc.match_substring_regex(texts, WHOLE)):
         try:
             texts.cast(pa.int64())

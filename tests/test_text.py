@@ -47,7 +47,6 @@ def test_text_that_round_trips_is_recognised_and_written_back(words, fmt, dtype,
         ["", "NA", "3"],
         ["0.10", "0.1"],
         ["-0", "0", "1"],
-        ["-0.0", "1.5"],
         ["2014-13-02"],
         ["2014-5-2"],
         ["10.1.1.5", "10.1.1.6"],
@@ -57,3 +56,15 @@ def test_text_that_round_trips_is_recognised_and_written_back(words, fmt, dtype,
 )
 def test_text_that_does_not_round_trip_stays_text(words):
     assert text.recognise(pa.chunked_array([pa.array(words, pa.string())])) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "fmt"), [(["-0.0", "1.5", "-2.5"], "fixed:1"), (["-0.0", "1.25", "1e-05"], "shortest")]
+)
+def test_minus_zero_is_read_as_zero_with_a_word(words, fmt):
+    column = pa.chunked_array([pa.array(words, pa.string())])
+    found = text.recognise(column)
+    assert found.format == fmt
+    assert "'-0.0' is read as zero" in found.reason
+    values = text.read(column.combine_chunks(), fmt, found.dtype)
+    assert values.to_pylist() == [float(word) for word in words]
