@@ -57,7 +57,7 @@ class Summary:
 
     steps: int
     seconds: float
-    best_step: int
+    best_step: int  # whose weights were kept
     train_loss: float | None  # since the last look; None when no step was taken
     valid_loss: float | None  # of the weights that were kept; None without held-out rows
     stopped: Stopped
@@ -130,6 +130,7 @@ class HeldOut:
 
     tokens: Tensor  # (B, C)
     plan: Tensor  # (B, C)
+    group_size: int
 
     @classmethod
     def choose(
@@ -141,19 +142,19 @@ class HeldOut:
         generator = torch.Generator().manual_seed(derive(seed, "held out"))
         rows = torch.randperm(len(valid_tokens), generator=generator)[:HELD_OUT_ROWS]
         repeats = min(PLANS_PER_ROW, math.ceil(HELD_OUT_ROWS / len(rows)))
-        rows = rows.repeat_interleave(repeats)  # a row's plans then fall into one group or two
+        rows = rows.repeat_interleave(repeats)
         device = next(net.parameters()).device
         tokens = take(valid_tokens, rows).to(device)
         plan = net.draw_plan((tokens.shape[0], tokens.shape[1]), generator, target).to(device)
-        return cls(tokens, plan)
+        # All plans of a row fall into one group, or the groups would not be independent.
+        return cls(tokens, plan, math.ceil(len(tokens) / repeats / GROUPS) * repeats)
 
     def losses(self, net: AnyNetwork) -> list[float]:
         """Mean nats per hidden, known cell, for each of a few groups of rows."""
-        size = math.ceil(len(self.tokens) / GROUPS)
         means = []
         with torch.inference_mode():
             for tokens, plan in zip(
-                torch.split(self.tokens, size), torch.split(self.plan, size), strict=True
+                self.tokens.split(self.group_size), self.plan.split(self.group_size), strict=True
             ):
                 total, count = net.loss_sum_and_count(tokens, plan)
                 means.append(total.item() / max(count, 1))
@@ -169,8 +170,6 @@ def is_worse(losses: list[float], best: list[float]) -> bool:
     if not best:
         return False
     gaps = np.subtract(losses, best)
-    if len(gaps) < 2:
-        return bool(gaps.mean() > 0)
     return bool(gaps.mean() > gaps.std(ddof=1) / math.sqrt(len(gaps)))
 
 

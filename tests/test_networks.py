@@ -11,31 +11,16 @@ from tabmt.networks import build
 from tabmt.networks.blocks import Block, drop_path, dropout
 from tabmt.networks.masked import MaskedNetwork, draw_mask
 from tabmt.tokens import MASK
+from tests import small_networks
+from tests.small_networks import FIELDS, generator, small, some_tokens
 
-FIELDS = [
-    Field(3, None),
-    Field(5, (0.0, 0.2, 0.5, 1.0)),
-    Field(2, None),
-    Field(4, (0, 0.3, 0.6, 1)),
-]
-SMALL = NetworkConfig(network="masked", width=16, depth=2, heads=2)
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+SMALL = small("masked")
 
 
 def make(config: NetworkConfig = SMALL) -> MaskedNetwork:
-    net = build(FIELDS, config, generator())
-    with torch.no_grad():  # away from the near-uniform start, so that differences show
-        for parameter in net.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator(1)))
+    net = small_networks.make(config)
+    assert isinstance(net, MaskedNetwork)
     return net
-
-
-def some_tokens(rows: int, seed: int = 2) -> torch.Tensor:
-    columns = [torch.randint(0, f.size, (rows,), generator=generator(seed)) for f in FIELDS]
-    return torch.stack(columns, 1)
 
 
 def make_block(**rates: float) -> Block:

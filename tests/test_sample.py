@@ -8,18 +8,16 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from tabmt.config import NetworkConfig, NetworkName, TrainConfig
+from tabmt.config import NetworkName, TrainConfig
 from tabmt.fields import Field
 from tabmt.networks import AnyNetwork, build
 from tabmt.sample import draw, fill
 from tabmt.tokens import MASK
 from tabmt.train import train
+from tests import small_networks
+from tests.small_networks import generator, small
 
-FIELDS = [Field(3, None), Field(4, (0.0, 0.4, 1.0)), Field(2, None)]
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+FIELDS = (Field(3, None), Field(4, (0.0, 0.4, 1.0)), Field(2, None))
 
 
 @pytest.fixture(params=get_args(NetworkName))
@@ -28,13 +26,8 @@ def name(request) -> str:
     return request.param
 
 
-def make(name: str = "masked", seed: int = 1) -> AnyNetwork:
-    config = NetworkConfig(network=name, width=16, depth=2, heads=2)
-    net = build(FIELDS, config, generator())
-    with torch.no_grad():
-        for parameter in net.parameters():
-            parameter.add_(0.15 * torch.randn(parameter.shape, generator=generator(seed)))
-    return net
+def make(name: NetworkName = "masked", seed: int = 1) -> AnyNetwork:
+    return small_networks.make(small(name), FIELDS, noise=0.15, seed=seed)
 
 
 def blank(rows: int, columns: int = 3) -> Tensor:
@@ -238,7 +231,7 @@ def test_fill_keeps_to_the_allowed_codes_of_each_column():
 
 def fit(name: str, tokens: Tensor, sizes: list[int], steps: int) -> AnyNetwork:
     fields = [Field(size, None) for size in sizes]
-    net = build(fields, NetworkConfig(network=name, width=16, depth=2, heads=2), generator())
+    net = build(fields, small(name), generator())
     config = TrainConfig(steps=steps, batch_size=128, learning_rate=1e-2, warmup=10)
     train(net, tokens, tokens[:0], config, seed=0)
     return net

@@ -59,7 +59,8 @@ def test_text_that_does_not_round_trip_stays_text(words):
 
 
 @pytest.mark.parametrize(
-    ("words", "fmt"), [(["-0.0", "1.5", "-2.5"], "fixed:1"), (["-0.0", "1.25", "1e-05"], "shortest")]
+    ("words", "fmt"),
+    [(["-0.0", "1.5", "-2.5"], "fixed:1"), (["-0.0", "1.25", "1e-05"], "shortest")],
 )
 def test_minus_zero_is_read_as_zero_with_a_word(words, fmt):
     column = pa.chunked_array([pa.array(words, pa.string())])

@@ -17,6 +17,7 @@ from tabmt.networks import AnyNetwork, build
 from tabmt.tokens import MASK
 from tabmt.train import (
     Batches,
+    HeldOut,
     Progress,
     Summary,
     TrainState,
@@ -142,8 +143,18 @@ def test_worse_means_by_more_than_a_standard_error_of_pairs():
     assert is_worse([1.1, 2.1, 3.1, 4.1], best)  # a little, but in every group
     assert not is_worse([1.5, 1.8, 3.0, 3.9], best)  # more on average, but not steadily
     assert not is_worse([0.9, 1.9, 2.9, 3.9], best)
-    assert is_worse([2.0], [1.0])
-    assert not is_worse([1.0], [2.0])
+
+
+def test_all_plans_of_a_held_out_row_are_in_one_group():
+    net = make()
+    for rows in (20, 25, 300, 5000):
+        held_out = HeldOut.choose(table(rows), net, seed=0, target=None)
+        assert held_out is not None
+        groups = held_out.tokens.split(held_out.group_size)
+        assert 10 <= len(groups) <= 16
+        plans = len(held_out.tokens) // min(rows, 4096)
+        assert all(len(group) % plans == 0 for group in groups)
+        assert torch.equal(held_out.tokens[:plans], held_out.tokens[:1].expand(plans, -1))
 
 
 def test_an_interrupted_run_saves_and_resumes_to_the_same_weights():
