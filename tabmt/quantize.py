@@ -9,6 +9,7 @@ that value was there twice. Works on the units of grid.py; knows no types and no
 import warnings
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 from sklearn.cluster import KMeans
@@ -79,21 +80,87 @@ class Quantized:
         outside = ~is_atom & ((units < self.edges[0]) | (units > self.edges[-1]))
         return codes, outside
 
-    def decode(self, codes: np.ndarray, rng: np.random.Generator, how: Decode) -> np.ndarray:
-        """Numbers for codes: drawn inside the bin, or its centre as in the paper."""
+    def shares(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """Share of each code's mass from `low` to `high`, both included: (n,) -> (n, K)."""
+        inside = (low[:, None] <= self.centres) & (self.centres <= high[:, None])
+        shares = inside.astype(np.float64)
+        begin, end = self._positions(low, high)
+        bins = np.arange(max(len(self.edges) - 1, 0))
+        below, above = (np.clip(at[:, None] - bins, 0.0, 1.0) for at in (begin, end))
+        shares[:, ~self.atom] = np.maximum(above - below, 0.0)
+        return shares
+
+    def point_shares(self, units: np.ndarray, codes: np.ndarray) -> np.ndarray:
+        """Share of a code's mass on one number of it: (n,) and (n,) -> (n,).
+
+        Where numbers follow no grid, it is the mass of the millionth of the range around them.
+        """
+        shares = np.ones(len(units))
+        drawn = np.flatnonzero(~self.atom[codes])
+        if len(drawn) == 0:
+            return shares
+        bins = self._bin_of_code[codes[drawn]]
+        half = (self.edges[-1] / 2 - self.edges[0] / 2) * 1e-6 if self.continuous else 0.0
+        begin, end = self._positions(units[drawn] - half, units[drawn] + half)
+        shares[drawn] = np.clip(end - bins, 0.0, 1.0) - np.clip(begin - bins, 0.0, 1.0)
+        return shares
+
+    @property
+    def _bin_of_code(self) -> np.ndarray:
+        return np.asarray(np.cumsum(~self.atom) - 1)
+
+    def _positions(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where an interval begins and ends: bin + share of the bin's mass below."""
+        if len(self.knot_value) == 0:
+            return np.zeros(len(low)), np.zeros(len(low))
+        if not self.continuous:  # a grid value stands for the cell around it
+            low, high = np.ceil(low) - 0.5, np.floor(high) + 0.5
+        return self._position(low, "left"), self._position(high, "right")
+
+    def _position(self, points: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
+        # Knots of one value are a jump: "left" stays below it, "right" is above.
+        value, position = self.knot_value, self.knot_bin + self.knot_share
+        right = np.searchsorted(value, points, side=side).clip(1, len(value) - 1)
+        left = right - 1
+        width = value[right] / 2 - value[left] / 2  # halves, so that nothing overflows
+        with np.errstate(invalid="ignore"):  # infinite points, settled by the clip
+            share = (points / 2 - value[left] / 2) / np.where(width > 0, width, 1.0)
+        jump = float(side == "right")
+        share = np.where(width > 0, np.clip(np.nan_to_num(share, nan=jump), 0.0, 1.0), jump)
+        found = position[left] * (1 - share) + position[right] * share
+        found = np.where(points < value[0], 0.0, found)
+        return np.asarray(np.where(points > value[-1], position[-1], found))
+
+    def decode(
+        self,
+        codes: np.ndarray,
+        rng: np.random.Generator,
+        how: Decode,
+        within: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> np.ndarray:
+        """Numbers for codes: drawn inside the bin, or its centre as in the paper.
+
+        `within` bounds each number, (n,) low and high, both allowed; codes must have mass there.
+        """
         units: np.ndarray = self.centres[codes].copy()
         drawn = np.flatnonzero(~self.atom[codes])
         if len(drawn) == 0:
             return units
-        bin_of_code = np.cumsum(~self.atom) - 1
-        bins = bin_of_code[codes[drawn]]
+        bins = self._bin_of_code[codes[drawn]]
+        low, high = (None, None) if within is None else (within[0][drawn], within[1][drawn])
         if how == "centre":
             values = units[drawn] if self.continuous else np.floor(units[drawn] + 0.5)
-            units[drawn] = self._keep_in_bin(values, bins)
+            values = values if low is None else np.clip(values, low, high)
+            units[drawn] = self._keep_in_bin(values, bins, low, high)
             return units
         # PAPER-DIFF: the paper returns cluster centres (section 3). We draw inside the bin,
         # because a table of centres is told apart at once.
-        draws = bins + rng.random(len(bins))
+        draws = rng.random(len(bins))
+        if low is None or high is None:
+            draws = bins + draws
+        else:
+            begin, end = (at.clip(bins, bins + 1) for at in self._positions(low, high))
+            draws = begin + draws * np.maximum(end - begin, 0.0)
         position = self.knot_bin + self.knot_share
         right = np.searchsorted(position, draws, side="right")
         right = np.minimum(right, len(position) - 1)
@@ -104,10 +171,16 @@ class Quantized:
         values = low * (1 - share) + high * share
         if not self.continuous:
             values = np.floor(values + 0.5)
-        units[drawn] = self._keep_in_bin(values, bins)
+        units[drawn] = self._keep_in_bin(values, bins, low, high)
         return units
 
-    def _keep_in_bin(self, values: np.ndarray, bins: np.ndarray) -> np.ndarray:
+    def _keep_in_bin(
+        self,
+        values: np.ndarray,
+        bins: np.ndarray,
+        least: np.ndarray | None,
+        most: np.ndarray | None,
+    ) -> np.ndarray:
         """Never past an edge, and never on an atom, so that encoding gives the code back."""
         low, high = self.edges[bins], self.edges[bins + 1]
         last = bins == len(self.edges) - 2
@@ -115,6 +188,8 @@ class Quantized:
             high = np.where(last, high, np.nextafter(high, -np.inf))
         else:
             low, high = np.ceil(low), np.where(last, high, np.ceil(high) - 1)
+        if least is not None and most is not None:
+            low, high = np.maximum(low, least), np.minimum(high, most)
         values = np.clip(values, low, high)
         atoms = self.centres[self.atom]
         step = 1
@@ -218,9 +293,13 @@ def _assemble(
     edges = np.array([ends[0], *inner, ends[1]] if groups else [])
     size = _size(values)
     centres = [np.average(values[g] / size, weights=counts[g]) * size for g in groups]
+    ends_of = [(edges[b], edges[b + 1]) for b in range(len(groups))]
+    if not continuous:  # the first and last grid values of each bin
+        ends_of = [(np.ceil(low), np.ceil(high) - 1) for low, high in ends_of]
+        ends_of[-1:] = [(low, edges[-1]) for low, _ in ends_of[-1:]]
     knots = [
-        _knots(values[group], counts[group], edges[b], edges[b + 1], atoms, continuous)
-        for b, group in enumerate(groups)
+        _knots(values[group], counts[group], low, high, atoms, continuous)
+        for group, (low, high) in zip(groups, ends_of, strict=True)
     ]
     every = np.concatenate([atoms, centres])
     order = np.argsort(every, kind="stable")

@@ -120,3 +120,45 @@ def test_a_rare_value_shares_its_bin_and_does_not_come_back_by_rote(rng):
 def test_an_outlier_does_not_take_the_codes_from_all_the_rest(rng):
     codes = cut(np.append(rng.normal(size=2000), 1e300), max_bins=20, continuous=True)
     assert codes.size >= 15
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.integers(-60, 60), min_size=1, max_size=200),
+    st.sampled_from(QUANTIZERS),
+    st.integers(2, 30),
+    st.tuples(st.integers(-70, 70), st.integers(-70, 70)).map(sorted),
+)
+def test_shares_of_a_range_are_those_of_its_points_and_draws_stay_inside(
+    units, quantizer, max_bins, ends
+):
+    codes = cut(units, quantizer=quantizer, max_bins=max_bins)
+    low, high = (np.array([float(end)]) for end in ends)
+    points = np.arange(-60.0, 61.0)
+    own, outside = codes.encode(points)
+    mass = np.where(outside, 0.0, codes.point_shares(points, own))
+    every = np.bincount(own, mass, minlength=codes.size)
+    assert np.allclose(every, 1.0)  # nothing of a code lies off its grid
+    inside = (points >= low) & (points <= high)
+    shares = codes.shares(low, high)[0]
+    assert np.allclose(shares, np.bincount(own, mass * inside, minlength=codes.size))
+    drawn_codes = np.repeat(np.flatnonzero(shares > 0), 20)
+    within = (np.broadcast_to(low, drawn_codes.shape), np.broadcast_to(high, drawn_codes.shape))
+    for how in ("inside", "centre"):
+        drawn = codes.decode(drawn_codes, np.random.default_rng(0), how, within)
+        assert np.all((drawn >= low) & (drawn <= high))
+        assert np.array_equal(codes.encode(drawn)[0], drawn_codes)
+
+
+def test_draws_within_a_range_follow_the_values_there(rng):
+    units = rng.exponential(size=20_000)
+    codes = cut(units, max_bins=10, continuous=True)
+    low, high = np.full(20_000, 0.3), np.full(20_000, 0.35)
+    shares = codes.shares(low[:1], high[:1])[0]
+    chance = shares * np.bincount(codes.encode(units)[0], minlength=codes.size)
+    drawn = codes.decode(
+        rng.choice(codes.size, 20_000, p=chance / chance.sum()), rng, "inside", (low, high)
+    )
+    real = units[(units >= 0.3) & (units <= 0.35)]
+    assert abs(chance.sum() / len(real) - 1) < 0.1
+    assert abs(np.median(drawn) - np.median(real)) < 0.003
