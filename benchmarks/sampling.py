@@ -36,7 +36,7 @@ def naive(net: MaskedNetwork, rows: int, seed: int) -> Tensor:
         for column in torch.randperm(columns, generator=generator).tolist():
             hidden = net.hidden(tokens)[:, column]
             logits = net.fields.logits(net.fields.table(), hidden, column)
-            tokens[:, column] = draw(
+            tokens[:, column], _ = draw(
                 logits, every, temperature=1.0, allowed=None, generator=generator
             )
     return tokens

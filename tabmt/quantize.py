@@ -58,6 +58,12 @@ class Quantized:
             ratios = np.where(self.centres > high, 1.0, 0.0)
         return np.asarray(np.clip(ratios, 0.0, 1.0))
 
+    @property
+    def extent(self) -> tuple[float, float]:
+        """The smallest and the largest number that the codes can express."""
+        points = np.concatenate([self.centres[self.atom], self.edges])
+        return float(points.min()), float(points.max())
+
     def encode(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Codes of numbers, and which of them the codes cannot express (nearest code given)."""
         atom_codes, bin_codes = np.flatnonzero(self.atom), np.flatnonzero(~self.atom)

@@ -5,13 +5,79 @@ conditions into `allowed` codes, cut the work into chunks (the paper: 512 rows, 
 order of its own) and check what users typed.
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from tabmt.errors import UserError
 from tabmt.networks import Network
 from tabmt.tokens import MASK
+
+POOL = 2  # candidates per row when several columns are restricted ...
+MOST_CANDIDATES = 64  # ... and how many there may be before rows repeat one another
+LEAST_MASS = 1e-8  # a condition that so little of the distribution meets cannot be met
+
+Allowed = Sequence[Tensor | None]
+
+
+class Filling:
+    """A chunk of rows being filled. Rows that know the same cells alike are asked for once."""
+
+    def __init__(
+        self, net: Network, tokens: Tensor, *, temperature: Tensor, generator: torch.Generator
+    ) -> None:
+        assert tokens.dtype == torch.int64
+        self._net, self._temperature, self._generator = net, temperature, generator
+        self._prefixes, self._which = _distinct(tokens, net.merge_below)  # (P, C), (B,)
+        self._state = net.start(self._prefixes)
+
+    @property
+    def tokens(self) -> Tensor:
+        """(B, C), MASK where nothing is drawn yet."""
+        return self._prefixes[self._which]
+
+    def draw(self, column: int, allowed: Tensor | None = None) -> Tensor:
+        """Draw the blank cells of a column; log of the mass that was allowed, (B,).
+
+        `allowed` is a weight in [0, 1] per code, (K,), or per row and code, (B, K).
+        """
+        prefixes, which = self._prefixes, self._which
+        masses = torch.zeros(len(which), dtype=torch.float64, device=which.device)
+        blank = prefixes[:, column] == MASK
+        if not blank.any():
+            return masses
+        asked = blank.nonzero().squeeze(1)  # (P,)
+        logits = self._state.logits(asked, column)  # (P, K)
+        rows = blank[which].nonzero().squeeze(1)  # (B,)
+        if allowed is not None and allowed.dim() == 2:
+            allowed = allowed[rows]
+        codes = torch.full_like(which, MASK)
+        codes[rows], masses[rows] = draw(
+            logits,
+            (blank.cumsum(0) - 1)[which[rows]],
+            temperature=float(self._temperature[column]),
+            allowed=allowed,
+            generator=self._generator,
+        )
+        if len(prefixes) < len(which):
+            parents, codes, self._which = _split(
+                which, codes, logits.shape[1], self._net.merge_below
+            )
+            self._state.keep(parents)
+            self._prefixes = prefixes = prefixes[parents]
+            asked = (codes != MASK).nonzero().squeeze(1)
+        codes = codes[asked]
+        self._state.put(asked, column, codes)
+        prefixes[asked, column] = codes
+        return masses
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows, which may repeat."""
+        used, self._which = torch.unique(self._which[rows], return_inverse=True)
+        self._state.keep(used)
+        self._prefixes = self._prefixes[used]
 
 
 def fill(
@@ -20,7 +86,7 @@ def fill(
     *,
     temperature: Tensor,
     generator: torch.Generator,
-    allowed: Sequence[Tensor | None] | None = None,
+    allowed: Allowed | None = None,
     order: Tensor | None = None,
 ) -> Tensor:
     """Draw a code for every MASK cell of one chunk of rows, (B, C) -> (B, C).
@@ -29,36 +95,84 @@ def fill(
     `allowed` holds a weight in [0, 1] per code of each column, None where all are allowed.
     `order` fixes the order of the columns; without it, it is drawn.
     """
-    assert tokens.dtype == torch.int64
     if order is None:
         order = draw_order(tokens.shape[1], generator)
-    # Rows that know the same cells alike have the same logits, so each such prefix is asked once.
-    prefixes, which = _distinct(tokens, net.merge_below)
-    state = net.start(prefixes)
+    filling = Filling(net, tokens, temperature=temperature, generator=generator)
     for column in order.tolist():
-        blank = prefixes[:, column] == MASK
-        if not blank.any():
-            continue
-        asked = blank.nonzero().squeeze(1)  # (P,)
-        logits = state.logits(asked, column)  # (P, K)
-        rows = blank[which].nonzero().squeeze(1)  # (B,)
-        codes = torch.full_like(which, MASK)
-        codes[rows] = draw(
-            logits,
-            (blank.cumsum(0) - 1)[which[rows]],
-            temperature=float(temperature[column]),
-            allowed=None if allowed is None else allowed[column],
-            generator=generator,
-        )
-        if len(prefixes) < len(which):
-            parents, codes, which = _split(which, codes, logits.shape[1], net.merge_below)
-            state.keep(parents)
-            prefixes = prefixes[parents]
-            asked = (codes != MASK).nonzero().squeeze(1)
-        codes = codes[asked]
-        state.put(asked, column, codes)
-        prefixes[asked, column] = codes
-    return prefixes[which]
+        filling.draw(column, None if allowed is None else allowed[column])
+    return filling.tokens
+
+
+class Improbable(UserError):
+    """Conditions that the model's rows practically never meet. `column` is where it shows."""
+
+    def __init__(self, column: int, probability: float) -> None:
+        super().__init__(f"column {column}: probability {probability:.1e}")
+        self.column, self.probability = column, probability
+
+
+def fill_where(
+    net: Network,
+    rows: int,
+    *,
+    asked: Sequence[int],
+    temperature: Tensor,
+    generator: torch.Generator,
+    allowed: Allowed,
+    order: Tensor,
+    device: torch.device,
+) -> Tensor:
+    """Rows that meet conditions, without rejection: (rows, C).
+
+    The columns of `asked` are drawn first, under their weights in `allowed`, then those of
+    `order`. A row whose later conditions had little mass left came too often; so candidates are
+    drawn for the asked columns alone, more than rows, and as many as rows are picked by the
+    masses that their conditions met. With conditions on one column, all masses are equal.
+    """
+    several = sum(int((_weights(allowed, column) > 0).sum()) > 1 for column in asked) > 1
+    candidates = POOL if several else 1
+    while True:
+        blank = torch.full((rows * candidates, len(temperature)), MASK, device=device)
+        filling = Filling(net, blank, temperature=temperature, generator=generator)
+        masses = torch.zeros(len(blank), dtype=torch.float64, device=device)
+        for column in asked:
+            # In proportion to how often the conditions so far are met, of which this is a part.
+            share = (masses - masses.logsumexp(0)).exp() if len(masses) else masses
+            now = filling.draw(column, allowed[column])
+            met = float((share * now.exp()).sum())
+            if len(now) and met < LEAST_MASS:
+                raise Improbable(column, met)
+            masses += now
+        if not several:
+            break
+        weights = (masses - masses.max()).exp()
+        effective = float(weights.sum() ** 2 / (weights**2).sum())
+        if effective >= rows or candidates >= MOST_CANDIDATES:
+            filling.keep(_resample(weights, rows, generator))
+            break
+        candidates = min(MOST_CANDIDATES, max(2, math.ceil(rows / effective)) * candidates)
+    for column in order.tolist():
+        filling.draw(column, allowed[column])
+    return filling.tokens
+
+
+def _weights(allowed: Allowed, column: int) -> Tensor:
+    weights = allowed[column]
+    assert weights is not None
+    return weights
+
+
+def _resample(weights: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """Places of `count` candidates, each expected in proportion to its weight, in random order.
+
+    Evenly spaced points on the cumulated weights, so that a candidate repeats as little as may be.
+    """
+    start = torch.rand(1, generator=generator, dtype=torch.float64, device=generator.device)
+    points = (torch.arange(count, device=weights.device) + start.to(weights.device)) / count
+    cumulated = weights.cumsum(0)
+    places = torch.searchsorted(cumulated, points * cumulated[-1], right=True)
+    shuffled = torch.randperm(count, generator=generator, device=generator.device)
+    return places.clamp(max=len(weights) - 1)[shuffled.to(weights.device)]
 
 
 def draw_order(columns: int, generator: torch.Generator, last: int | None = None) -> Tensor:
@@ -105,27 +219,34 @@ def draw(
     temperature: float,
     allowed: Tensor | None,
     generator: torch.Generator,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """One code per row, (P, K) -> (B,), from softmax(logits / temperature) times `allowed`.
 
-    `which` tells for each of the B draws the row of `logits` it is from.
+    `which` tells for each of the B draws the row of `logits` it is from; `allowed` is (K,) or
+    (B, K). Also gives the log of the mass that was allowed, (B,): 0 where all is.
     The learned temperature of eq. 6 is already in the logits. Temperature 0 is the limit: the
     likeliest code that is allowed at all.
     """
     # float64 throughout: the noise of float32 quietly lowers the temperature, the privacy dial.
+    # The largest first becomes 0, so that a tiny temperature cannot make it infinite.
     logits = logits.double()
+    logits = logits - logits.max(1, keepdim=True).values
+    scaled = logits / temperature if temperature > 0.0 else logits
+    masses = logits.new_zeros(len(which))
     if allowed is not None:
         allowed = allowed.to(logits.device, torch.float64)
-        assert bool((allowed > 0).any()), "no code is allowed"
+        assert bool((allowed > 0).any(-1).all()), "no code is allowed"
+        everything = scaled.logsumexp(1)  # (P,)
+        if allowed.dim() == 2:  # each row has its own
+            scaled, everything, which = scaled[which], everything[which], torch.arange(len(which))
+        if temperature == 0.0:
+            return scaled.masked_fill(allowed <= 0, -torch.inf).argmax(1)[which], masses
         # Before the softmax, so that allowed codes do not vanish beside likelier forbidden ones.
-        logits = logits.masked_fill(allowed <= 0, -torch.inf)
+        scaled = scaled + allowed.log()
+        masses = (scaled.logsumexp(1) - everything)[which]
     if temperature == 0.0:
-        return logits.argmax(1)[which]
-    # The largest first becomes 0, so that a tiny temperature cannot make it infinite.
-    logits = logits - logits.max(1, keepdim=True).values
-    weights = (logits / temperature).softmax(1)  # (P, K)
-    if allowed is not None:
-        weights = weights * allowed
+        return scaled.argmax(1)[which], masses
+    weights = scaled.softmax(1)  # (P, K)
     # Inverse of the cumulated weights, not normalised. The point stays below the total, and "right"
     # steps over codes of weight 0, so a forbidden code is never drawn.
     cumulated = weights.cumsum(1)[which]  # (B, K)
@@ -135,4 +256,4 @@ def draw(
     )
     below = torch.nextafter(total, torch.zeros_like(total))  # u * total may round up to the total
     point = torch.minimum(uniform.to(logits.device) * total, below)
-    return torch.searchsorted(cumulated, point, right=True).squeeze(1)
+    return torch.searchsorted(cumulated, point, right=True).squeeze(1), masses

@@ -164,7 +164,7 @@ def test_same_seed_same_rows():
 def test_temperature_zero_is_the_argmax_and_near_zero_tends_to_it():
     logits = torch.randn(500, 6, generator=generator())
     for temperature in (0.0, 1e-8):
-        codes = draw(
+        codes, _ = draw(
             logits,
             torch.arange(len(logits)),
             temperature=temperature,
@@ -177,7 +177,7 @@ def test_temperature_zero_is_the_argmax_and_near_zero_tends_to_it():
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 3.0])
 def test_draws_follow_the_tempered_softmax(temperature):
     logits, n = torch.tensor([0.3, -1.0, 2.0, 0.0]), 50_000
-    codes = draw(
+    codes, _ = draw(
         logits[None],
         torch.zeros(n, dtype=torch.int64),
         temperature=temperature,
@@ -191,7 +191,7 @@ def test_draws_follow_the_tempered_softmax(temperature):
 def test_allowed_weights_multiply_the_tempered_probabilities():
     logits, n = torch.tensor([0.3, -1.0, 2.0, 0.0]), 50_000
     allowed = torch.tensor([1.0, 0.5, 0.1, 0.0])
-    codes = draw(
+    codes, _ = draw(
         logits[None],
         torch.zeros(n, dtype=torch.int64),
         temperature=2.0,
@@ -211,7 +211,7 @@ def test_a_forbidden_code_is_never_drawn_however_likely(temperature, only):
     logits[:, only] = -500.0
     allowed = torch.zeros(4)
     allowed[only] = 0.25
-    codes = draw(
+    codes, _ = draw(
         logits,
         torch.arange(len(logits)),
         temperature=temperature,

@@ -1,0 +1,304 @@
+"""Conditions held against a column's codes: how much of each code they allow, and where inside.
+
+For `generate`: `weights` steer the drawing of codes, `within` the drawing of numbers inside them.
+A value that no code has, or a range that holds none, is an error that names what is there.
+"""
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tabmt import text
+from tabmt.codecs import CategoricalCodec, CodedColumn, ConstantCodec, NumericCodec, TableCodec
+from tabmt.errors import UserError
+from tabmt.grid import is_number, is_time, raw_values
+from tabmt.schema import but_the_table_has
+from tabmt.where import Condition
+
+NEAR = 1e-9  # a bound this close to a grid value, relatively, is that value
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a condition leaves of one column."""
+
+    column: str
+    weights: np.ndarray  # (K,) in [0, 1]: share of each code that is allowed
+    low: float = -math.inf  # numbers: what is drawn lies here, in units
+    high: float = math.inf
+    choices: np.ndarray | None = None  # numbers: or is one of these, in units
+
+    @property
+    def exact(self) -> bool:
+        """Whether only one code is left."""
+        return int((self.weights > 0).sum()) == 1
+
+    def within(
+        self, codes: np.ndarray, coded: CodedColumn, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds of each drawn number, (n,) and (n,)."""
+        if self.choices is None:
+            return np.full(len(codes), self.low), np.full(len(codes), self.high)
+        assert isinstance(coded.codec, NumericCodec)
+        own, _ = coded.codec.codes.encode(self.choices)
+        chance = _point_weights(coded.codec, self.choices)
+        picked = np.zeros(len(codes))
+        for code in np.unique(codes):
+            here = np.flatnonzero(own == code)
+            if len(here) == 0:  # the missing code
+                continue
+            rows = np.flatnonzero(codes == code)
+            shares = chance[here] / chance[here].sum()
+            picked[rows] = rng.choice(self.choices[here], len(rows), p=shares)
+        return picked, picked
+
+
+def compile_conditions(codec: TableCodec, asked: Mapping[str, Condition]) -> dict[str, Prompt]:
+    """The prompts of token columns; conditions on other columns are checked and then done with."""
+    names = codec.schema.names
+    found = {}
+    for name, condition in asked.items():
+        if name not in names:
+            raise UserError(f"A condition names column {name!r}, {but_the_table_has(name, names)}")
+        coded = codec.coded[names.index(name)]
+        weights, bounds = _weigh(coded, condition)
+        if coded.has_tokens:
+            found[name] = Prompt(name, weights, **bounds)
+    return found
+
+
+def _weigh(coded: CodedColumn, condition: Condition) -> tuple[np.ndarray, dict[str, Any]]:
+    """(K,) weights of all codes, the missing one too, and bounds inside codes."""
+    name, missing = coded.column.name, coded.missing_code
+    weights = np.zeros(coded.size)
+    if condition.gap:
+        if missing is None:
+            raise UserError(_no_gaps(coded))
+        weights[missing] = 1.0
+        return weights, {}
+    if condition.values is None and condition.low is None and condition.high is None:
+        weights[: coded.codec.size] = 1.0
+        return weights, {}
+    match coded.codec:
+        case NumericCodec():
+            own, bounds = _weigh_numbers(coded, coded.codec, condition)
+        case CategoricalCodec() | ConstantCodec():
+            own, bounds = _weigh_categories(coded, coded.codec.values, condition), {}
+        case _:
+            raise UserError(
+                f"Column {name!r} is an id, which is regenerated for every row; it cannot be "
+                "asked for. Set its kind in the schema if its values mean something."
+            )
+    weights[: len(own)] = own
+    return weights, bounds
+
+
+def _no_gaps(coded: CodedColumn) -> str:
+    name = coded.column.name
+    if coded.column.gaps == "masked":
+        return (
+            f"Column {name!r} is asked to be missing, but its gaps were masked when the model was "
+            "made, so it never generates any; fit with gaps learned."
+        )
+    return f"Column {name!r} is asked to be missing, but it had no gaps in the training table."
+
+
+def _weigh_categories(coded: CodedColumn, words: pa.Array, condition: Condition) -> np.ndarray:
+    name = coded.column.name
+    if condition.values is not None:
+        allowed = np.zeros(len(words))
+        for value in condition.values:
+            code = pc.index(words, _read(coded, value)).as_py()
+            if code < 0:
+                raise UserError(_unknown(name, value, words))
+            allowed[code] = 1.0
+        return allowed
+    if not (is_number(words.type) or is_time(words.type)):
+        raise UserError(
+            f"Column {name!r} is asked for by a range, but holds {words.type}; name its values: "
+            f"{_listed(words)}."
+        )
+    allowed = np.ones(len(words), bool)
+    for bound, below, is_open in (
+        (condition.low, False, condition.low_open),
+        (condition.high, True, condition.high_open),
+    ):
+        if bound is not None:
+            limit = _read(coded, bound)
+            compare = (
+                (pc.less if is_open else pc.less_equal)
+                if below
+                else (pc.greater if is_open else pc.greater_equal)
+            )
+            allowed &= compare(words, limit).to_numpy(zero_copy_only=False)
+    if not allowed.any():
+        raise UserError(_empty(name, condition, words[0].as_py(), words[-1].as_py()))
+    return allowed.astype(np.float64)
+
+
+def _weigh_numbers(
+    coded: CodedColumn, codec: NumericCodec, condition: Condition
+) -> tuple[np.ndarray, dict[str, Any]]:
+    name, grid, codes = coded.column.name, codec.grid, codec.codes
+    least, most = (_show(codec, unit) for unit in codes.extent)
+    if condition.values is not None:
+        scalars = [_read(coded, value) for value in condition.values]
+        units = np.unique(grid.units(pa.array(scalars, grid.dtype)))
+        if not grid.values(units).equals(_sorted(pa.array(scalars, grid.dtype))):
+            step = f"{coded.column.decimals} decimals" if coded.column.decimals else "its grid"
+            listed = ", ".join(str(value) for value in condition.values)
+            raise UserError(
+                f"Column {name!r} is asked to be {listed}, but its values are rounded to {step}."
+            )
+        own, outside = codes.encode(units)
+        if outside.any():
+            value = _show(codec, units[outside][0])
+            raise UserError(
+                f"Column {name!r} is asked to be {value}, but the model knows "
+                f"{_around(codec, units[outside][0])} there, from {least} to {most}."
+            )
+        if len(units) == 1:
+            return np.bincount(own, minlength=codes.size).astype(float), {"choices": units}
+        weights = np.bincount(own, _point_weights(codec, units), minlength=codes.size)
+        return np.clip(weights, 0.0, 1.0), {"choices": units}
+    low = -math.inf if condition.low is None else _bound(coded, codec, condition.low)
+    high = math.inf if condition.high is None else _bound(coded, codec, condition.high, upper=True)
+    if grid.continuous:
+        low = np.nextafter(low, math.inf) if condition.low_open else low
+        high = np.nextafter(high, -math.inf) if condition.high_open else high
+    else:
+        if math.isfinite(low):
+            low = math.floor(low) + 1 if condition.low_open else math.ceil(low)
+        if math.isfinite(high):
+            high = math.ceil(high) - 1 if condition.high_open else math.floor(high)
+    weights = codes.shares(np.array([low]), np.array([high]))[0]
+    if not (weights > 0).any():
+        raise UserError(_empty(name, condition, least, most))
+    return weights, {"low": float(low), "high": float(high)}
+
+
+def _point_weights(codec: NumericCodec, units: np.ndarray) -> np.ndarray:
+    own, _ = codec.codes.encode(units)
+    return np.maximum(codec.codes.point_shares(units, own), 1e-12)
+
+
+def _sorted(values: pa.Array) -> pa.Array:
+    distinct = pc.unique(values)
+    return distinct.take(pc.sort_indices(distinct))
+
+
+def _show(codec: NumericCodec, unit: float) -> Any:
+    return codec.grid.values(np.array([unit]))[0].as_py()
+
+
+def _around(codec: NumericCodec, unit: float) -> str:
+    """The values on both sides of one that no code has."""
+    centres, edges = codec.codes.centres, codec.codes.edges
+    points = np.concatenate([centres[codec.codes.atom], edges])
+    below, above = points[points < unit], points[points > unit]
+    sides = [*([below.max()] if len(below) else []), *([above.min()] if len(above) else [])]
+    return "no such value; next to it are " + " and ".join(
+        str(_show(codec, side)) for side in sides
+    )
+
+
+def _bound(coded: CodedColumn, codec: NumericCodec, value: Any, *, upper: bool = False) -> float:
+    """A bound in units, which need not be a value of the column."""
+    grid = codec.grid
+    if is_time(grid.dtype):
+        raw = int(raw_values(pa.array([_read(coded, value)], grid.dtype))[0])
+        # A day that ends a range of moments ends when the day does.
+        if upper and pa.types.is_timestamp(grid.dtype) and _is_day(value):
+            per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[grid.dtype.unit]
+            raw += 86_400 * per_second - 1
+        return (raw - grid.offset) / grid.step
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise UserError(_not_of_type(coded, value)) from error
+    if pa.types.is_floating(grid.dtype) or pa.types.is_decimal(grid.dtype):
+        digits = grid.dtype.scale if pa.types.is_decimal(grid.dtype) else grid.decimals
+        units = number if digits is None else number * 10.0**digits
+    else:
+        units = (number - grid.offset) / grid.step
+    nearest = np.round(units)
+    if not grid.continuous and abs(units - nearest) <= NEAR * max(1.0, abs(units)):
+        return float(nearest)
+    return float(units)
+
+
+def _is_day(value: Any) -> bool:
+    if isinstance(value, str):
+        return ":" not in value
+    return not hasattr(value, "hour")
+
+
+def _read(coded: CodedColumn, value: Any) -> pa.Scalar:
+    """A value that a user gave, in the type of the column's values."""
+    codec, fmt = coded.codec, coded.column.format
+    dtype = codec.grid.dtype if isinstance(codec, NumericCodec) else codec.values.type
+    if hasattr(value, "item"):
+        value = value.item()  # numpy
+    try:
+        if isinstance(value, str) and not text.is_text(dtype):
+            return _from_text(value, dtype, fmt)
+        if text.is_text(dtype) and not isinstance(value, str):
+            raise pa.ArrowInvalid("not text")
+        if isinstance(value, bool) != pa.types.is_boolean(dtype):
+            raise pa.ArrowInvalid("not of this type")
+        return pa.array([value]).cast(dtype)[0]
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        raise UserError(_not_of_type(coded, value)) from error
+
+
+def _from_text(word: str, dtype: pa.DataType, fmt: str | None) -> pa.Scalar:
+    """A value typed on the command line: as the column is written, or as Arrow reads it."""
+    array = pa.array([word])
+    if fmt is not None and is_time(dtype):
+        try:
+            return text.read(array, fmt, dtype)[0]
+        except pa.ArrowInvalid:
+            pass  # not in the column's own form; perhaps 2020-01-31
+    if pa.types.is_timestamp(dtype) and dtype.tz is not None:
+        moment = array.cast(pa.timestamp(dtype.unit))
+        return pc.assume_timezone(moment, dtype.tz).cast(dtype)[0]
+    if pa.types.is_date32(dtype) or pa.types.is_date64(dtype):
+        return array.cast(pa.timestamp("s")).cast(dtype)[0]
+    if pa.types.is_integer(dtype):
+        return array.cast(pa.float64()).cast(dtype)[0]  # 3.0 is 3, but 3.5 is refused
+    return array.cast(dtype)[0]
+
+
+def _not_of_type(coded: CodedColumn, value: Any) -> str:
+    codec = coded.codec
+    dtype = codec.grid.dtype if isinstance(codec, NumericCodec) else codec.values.type
+    kinds = {"string": "text", "double": "numbers", "bool": "true or false"}
+    what = kinds.get(str(dtype), str(dtype))
+    return f"Column {coded.column.name!r} is asked to be {value!r}, but it holds {what}."
+
+
+def _unknown(name: str, value: Any, words: pa.Array) -> str:
+    known = [str(word) for word in words.to_pylist()]
+    close = difflib.get_close_matches(str(value), known, n=3, cutoff=0.5)
+    hint = f"closest are {', '.join(map(repr, close))}" if close else f"it knows {_listed(words)}"
+    return f"Column {name!r} is asked to be {value!r}, which the model has not seen; {hint}."
+
+
+def _listed(words: pa.Array) -> str:
+    shown = ", ".join(repr(str(word)) for word in words[:8].to_pylist())
+    return shown + (f" and {len(words) - 8} more" if len(words) > 8 else "")
+
+
+def _empty(name: str, condition: Condition, least: Any, most: Any) -> str:
+    low = "" if condition.low is None else f" from {condition.low}"
+    high = "" if condition.high is None else f" to {condition.high}"
+    return (
+        f"Column {name!r} is asked to be{low}{high}, but the model has no value there; "
+        f"it knows {least} to {most}."
+    )
