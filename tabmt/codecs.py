@@ -8,10 +8,10 @@ codec alone. Knows Arrow and numpy, nothing of networks.
 """
 
 import difflib
-import json
 import logging
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,17 +21,19 @@ import pyarrow.compute as pc
 from tabmt import text
 from tabmt.config import CodecConfig, Decode
 from tabmt.errors import UserError
-from tabmt.grid import Grid, is_time, whole_type
+from tabmt.grid import Grid
 from tabmt.identifiers import Identifiers
 from tabmt.quantize import Quantized, quantize
-from tabmt.schema import Column, Schema, combine, known_values, parse_type
+from tabmt.schema import Column, Schema, combine, known_values
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
 
+Bounds = tuple[np.ndarray, np.ndarray]  # of each number, low and high, both allowed
+
 LEAST_BINS = 10
-ROWS_PER_BIN = 25  # a number column of few rows gets fewer codes than it may have
+ROWS_PER_BIN = 160  # a number column of few rows gets fewer codes than it may have
 
 
 @dataclass(frozen=True)
@@ -45,19 +47,13 @@ class NumericCodec:
     def size(self) -> int:
         return self.codes.size
 
-    def encode(self, values: pa.Array, column: Column) -> np.ndarray:
-        codes, changed = self.codes.encode(self.grid.units(values))
-        if changed.any():
-            log.warning(
-                "Column %r: %d values lie outside what the model has seen; "
-                "each is taken for the nearest that it has.",
-                column.name,
-                int(changed.sum()),
-            )
-        return codes
+    def encode(self, values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        return self.codes.encode(self.grid.units(values))
 
-    def decode(self, codes: np.ndarray, rng: np.random.Generator, how: Decode) -> pa.Array:
-        return self.grid.values(self.codes.decode(codes, rng, how))
+    def decode(
+        self, codes: np.ndarray, rng: np.random.Generator, how: Decode, within: Bounds | None
+    ) -> pa.Array:
+        return self.grid.values(self.codes.decode(codes, rng, how, within))
 
 
 @dataclass(frozen=True)
@@ -72,14 +68,12 @@ class CategoricalCodec:
     def size(self) -> int:
         return len(self.values)
 
-    def encode(self, values: pa.Array, column: Column) -> np.ndarray:
-        codes = pc.index_in(values.cast(self.values.type), self.values)
-        if codes.null_count:
-            unknown = values.filter(pc.is_null(codes))[0].as_py()
-            raise UserError(_unknown_category(column.name, unknown, self.values.to_pylist()))
-        return np.asarray(codes.to_numpy(zero_copy_only=False)).astype(np.int64)
+    def encode(self, values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        codes = pc.fill_null(pc.index_in(values.cast(self.values.type), self.values), -1)
+        found = np.asarray(codes.to_numpy(zero_copy_only=False)).astype(np.int64)
+        return np.maximum(found, 0), found < 0
 
-    def decode(self, codes: np.ndarray, rng: np.random.Generator, how: Decode) -> pa.Array:
+    def decode(self, codes: np.ndarray) -> pa.Array:
         return self.values.take(pa.array(codes))
 
 
@@ -101,13 +95,14 @@ class ConstantCodec:
 
     size = 1
 
-    def encode(self, values: pa.Array, column: Column) -> np.ndarray:
-        if len(self.values) == 0 or not pc.all(pc.equal(values, self.values[0])).as_py():
-            only = f"only {self.values[0]}" if len(self.values) else "only gaps"
-            raise UserError(f"Column {column.name!r} has other values than the model saw: {only}.")
-        return np.zeros(len(values), np.int64)
+    def encode(self, values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        codes = np.zeros(len(values), np.int64)
+        if len(self.values) == 0:
+            return codes, np.ones(len(values), bool)
+        differ = pc.not_equal(values, self.values[0])
+        return codes, np.asarray(differ.to_numpy(zero_copy_only=False), bool)
 
-    def decode(self, codes: np.ndarray, rng: np.random.Generator, how: Decode) -> pa.Array:
+    def decode(self, codes: np.ndarray) -> pa.Array:
         if len(self.values) == 0:
             return pa.nulls(len(codes), self.values.type)
         return pa.repeat(self.values[0], len(codes))
@@ -118,11 +113,12 @@ class IdCodec:
     """Regenerated values; as far as they are learned at all, every id is the same code."""
 
     identifiers: Identifiers
+    values: pa.Array = field(default_factory=lambda: pa.nulls(0))  # none that are learned
 
     size = 1
 
-    def encode(self, values: pa.Array, column: Column) -> np.ndarray:
-        return np.zeros(len(values), np.int64)
+    def encode(self, values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(len(values), np.int64), np.zeros(len(values), bool)
 
 
 ColumnCodec = NumericCodec | CategoricalCodec | ConstantCodec | IdCodec
@@ -152,29 +148,62 @@ class CodedColumn:
         """Positions of the ordered codes in [0, 1]; None if the codes have no order."""
         return self.codec.codes.ratios if isinstance(self.codec, NumericCodec) else None
 
-    def encode(self, array: pa.ChunkedArray) -> np.ndarray:
-        array = _typed(array, self.column)
+    def look(self, array: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray, pa.Array]:
+        """Codes, which values the model has not seen, (rows,) each, and the values, typed.
+
+        An unseen value has the code nearest to it, or any.
+        """
+        array = typed(array, self.column)
         values, gaps, _ = known_values(array)
+        codes, unseen = self.codec.encode(values)
         if gaps == 0:
-            return self.codec.encode(values, self.column)
-        if self.column.gaps == "none" and self.has_tokens:
-            log.warning(
-                "Column %r has %d gaps, but had none when the model was made; "
-                "they are taken as unknown.",
-                self.column.name,
-                gaps,
-            )
+            return codes, unseen, values
         combined = combine(array)
         known = pc.is_valid(combined)
         if pa.types.is_floating(combined.type):
             known = pc.and_(known, pc.invert(pc.fill_null(pc.is_nan(combined), False)))
+        rows = known.to_numpy(zero_copy_only=False)
         tokens = np.full(len(combined), MASK if self.missing_code is None else self.missing_code)
-        if len(values):
-            tokens[known.to_numpy(zero_copy_only=False)] = self.codec.encode(values, self.column)
+        tokens[rows] = codes
+        odd = np.zeros(len(combined), bool)
+        odd[rows] = unseen
+        return tokens, odd, values
+
+    def encode(self, array: pa.ChunkedArray, *, gaps_expected: bool = False) -> np.ndarray:
+        tokens, unseen, values = self.look(array)
+        name, gaps = self.column.name, len(tokens) - len(values)
+        if gaps and self.column.gaps == "none" and self.has_tokens and not gaps_expected:
+            log.warning(
+                "Column %r has %d gaps, but had none when the model was made; "
+                "they are taken as unknown.",
+                name,
+                gaps,
+            )
+        if not unseen.any():
+            return tokens
+        match self.codec:
+            case CategoricalCodec(values=seen):
+                first = next(v for v in values.to_pylist() if v not in set(seen.to_pylist()))
+                raise UserError(_unknown_category(name, first, seen.to_pylist()))
+            case ConstantCodec(values=seen):
+                only = f"only {seen[0]}" if len(seen) else "only gaps"
+                raise UserError(f"Column {name!r} has other values than the model saw: {only}.")
+        log.warning(
+            "Column %r: %d values lie outside what the model has seen; "
+            "each is taken for the nearest that it has.",
+            name,
+            int(unseen.sum()),
+        )
         return tokens
 
     def decode(
-        self, codes: np.ndarray, rng: np.random.Generator, how: Decode, first_row: int, seed: int
+        self,
+        codes: np.ndarray,
+        rng: np.random.Generator,
+        how: Decode,
+        first_row: int,
+        seed: int,
+        within: Bounds | None,
     ) -> pa.Array:
         assert codes.min(initial=0) >= 0
         column = self.column
@@ -187,11 +216,16 @@ class CodedColumn:
             values = self.codec.identifiers.make(
                 first_row, len(codes), dtype=dtype, seed=seed, name=column.name
             )
+        elif isinstance(self.codec, NumericCodec):
+            if within is not None:  # a gap has no bounds
+                low, high = within
+                within = np.where(known, low, -np.inf), np.where(known, high, np.inf)
+            values = self.codec.decode(codes, rng, how, within)
         else:
-            values = self.codec.decode(codes, rng, how)
+            values = self.codec.decode(codes)
         if not known.all():
             values = pc.if_else(pa.array(known), values, pa.scalar(None, values.type))
-        return _as_given(values, self)
+        return as_given(values, self)
 
 
 def _value_type(column: Column) -> pa.DataType:
@@ -202,7 +236,7 @@ def _value_type(column: Column) -> pa.DataType:
     return dtype
 
 
-def _typed(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
+def typed(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     """The column's own type: text that stands for numbers or dates read as such, and rows that
     come in another type than the model was made with cast to it."""
     given = _value_type(column)
@@ -237,7 +271,7 @@ def _read_type(fmt: str) -> pa.DataType:
     return pa.timestamp(fmt.partition(":")[0])
 
 
-def _as_given(values: pa.Array, coded: CodedColumn) -> pa.Array:
+def as_given(values: pa.Array, coded: CodedColumn) -> pa.Array:
     """Values in the type the caller gave."""
     column, dtype = coded.column, coded.column.type
     if column.format is not None and text.is_text(dtype) and not text.is_text(values.type):
@@ -263,7 +297,7 @@ class TableCodec:
         coded = []
         for column in schema.columns:
             array = table.column(column.name)
-            values, _, _ = known_values(_typed(array, column))
+            values, _, _ = known_values(typed(array, column))
             codec = _fit_column(column, array, values, config, derive(seed, "codec", column.name))
             coded.append(CodedColumn(column, codec))
         return cls(schema, tuple(coded))
@@ -277,13 +311,44 @@ class TableCodec:
         columns = []
         for column in self.schema.columns:
             array = table.column(column.name)
-            columns.append(array if text.is_text(column.type) else _typed(array, column))
+            columns.append(array if text.is_text(column.type) else typed(array, column))
         return pa.table(columns, schema=self.schema.arrow)
 
     def encode(self, table: pa.Table) -> np.ndarray:
         """(rows, token columns) int64."""
+        self.check_columns(table)
+        tokens = [
+            encoded
+            for coded in self.coded
+            for encoded in [coded.encode(table.column(coded.column.name))]
+            if coded.has_tokens
+        ]
+        return np.stack(tokens, axis=1) if tokens else np.zeros((table.num_rows, 0), np.int64)
+
+    def look(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For scores: tokens, with MASK where a value was never seen; which those are; and the
+        log-share that each value has inside its code, 0 where it is all of it; (rows, C) each."""
+        self.check_columns(table)
+        shape = (table.num_rows, len(self.token_columns))
+        tokens, unseen = np.full(shape, MASK, np.int64), np.zeros(shape, bool)
+        shares = np.zeros(shape)
+        for place, coded in enumerate(self.token_columns):
+            codes, odd, values = coded.look(table.column(coded.column.name))
+            if isinstance(coded.codec, NumericCodec):
+                known = (codes != MASK) & (codes != coded.missing_code)
+                units = coded.codec.grid.units(values)
+                mass = coded.codec.codes.point_shares(units, codes[known])
+                odd[known] |= mass <= 0
+                shares[known, place] = np.log(np.maximum(mass, 1e-300))
+            tokens[:, place] = np.where(odd, MASK, codes)
+            unseen[:, place] = odd
+            shares[odd, place] = 0.0
+        return tokens, unseen, shares
+
+    def check_columns(self, table: pa.Table, *, all_of_them: bool = True) -> None:
+        """Refuse a table with columns that the model does not know, or without some it does."""
         for name in self.schema.names:
-            if name not in table.column_names:
+            if all_of_them and name not in table.column_names:
                 raise UserError(
                     f"The table has no column {name!r}, which the model was made with; "
                     f"it has: {', '.join(table.column_names)}."
@@ -293,18 +358,20 @@ class TableCodec:
                 raise UserError(
                     f"The table has a column {name!r}, which the model does not know; leave it out."
                 )
-        tokens = [
-            encoded
-            for coded in self.coded
-            for encoded in [coded.encode(table.column(coded.column.name))]
-            if coded.has_tokens
-        ]
-        return np.stack(tokens, axis=1) if tokens else np.zeros((table.num_rows, 0), np.int64)
 
     def decode(
-        self, tokens: np.ndarray, *, seed: int, first_row: int = 0, how: Decode = "inside"
+        self,
+        tokens: np.ndarray,
+        *,
+        seed: int,
+        first_row: int = 0,
+        how: Decode = "inside",
+        within: Mapping[str, Bounds] | None = None,
     ) -> pa.Table:
-        """A table of the caller's types. Rows are numbered from `first_row` for ids and draws."""
+        """A table of the caller's types. Rows are numbered from `first_row` for ids and draws.
+
+        `within` bounds the numbers of some columns, in units of their grid.
+        """
         arrays, place = [], 0
         for coded in self.coded:
             codes = np.zeros(len(tokens), np.int64)
@@ -312,31 +379,9 @@ class TableCodec:
                 codes = tokens[:, place]
                 place += 1
             rng = numpy_stream(seed, "decode", coded.column.name, first_row)
-            arrays.append(coded.decode(codes, rng, how, first_row, seed))
+            bounds = None if within is None else within.get(coded.column.name)
+            arrays.append(coded.decode(codes, rng, how, first_row, seed, bounds))
         return pa.Table.from_arrays(arrays, schema=self.schema.arrow)
-
-    # --- on disk -------------------------------------------------------------------------------
-
-    def to_parts(self) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-        """Arrays and JSON that together are the codec."""
-        arrays: dict[str, np.ndarray] = {}
-        entries = []
-        for place, coded in enumerate(self.coded):
-            found, entry = _codec_to_parts(coded.codec)
-            arrays |= {f"{place}.{key}": array for key, array in found.items()}
-            entries.append(entry)
-        return arrays, entries
-
-    @classmethod
-    def from_parts(
-        cls, schema: Schema, arrays: Mapping[str, np.ndarray], entries: list[dict[str, Any]]
-    ) -> "TableCodec":
-        coded = []
-        for place, (column, entry) in enumerate(zip(schema.columns, entries, strict=True)):
-            prefix = f"{place}."
-            own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-            coded.append(CodedColumn(column, _codec_from_parts(own, entry)))
-        return cls(schema, tuple(coded))
 
 
 def _fit_column(
@@ -368,77 +413,4 @@ def _fit_column(
 def _bins(config: CodecConfig, rows: int) -> int:
     # PAPER-DIFF: the paper's number of clusters does not depend on the table. With a handful of
     # rows to a code, codes cannot be learned, and training would stop before it began.
-    return min(config.max_bins, max(LEAST_BINS, rows // ROWS_PER_BIN))
-
-
-NUMERIC_ARRAYS = ("centres", "atom", "edges", "knot_bin", "knot_share", "knot_value")
-
-
-def _words_to_bytes(words: pa.Array) -> np.ndarray:
-    """Values of any flat type as the bytes of a JSON list of texts."""
-    if is_time(words.type):
-        words = words.cast(whole_type(words.type))  # Arrow cannot read all times from text
-    texts = words.cast(pa.string()).to_pylist()
-    return np.frombuffer(json.dumps(texts, ensure_ascii=False).encode(), np.uint8)
-
-
-def _words_from_bytes(array: np.ndarray, dtype: pa.DataType) -> pa.Array:
-    words = json.loads(array.tobytes().decode())
-    assert isinstance(words, list) and all(isinstance(word, str) for word in words)
-    if pa.types.is_null(dtype):
-        return pa.nulls(len(words))
-    texts = pa.array(words, pa.string())
-    return (texts.cast(whole_type(dtype)) if is_time(dtype) else texts).cast(dtype)
-
-
-def _codec_to_parts(codec: ColumnCodec) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    if isinstance(codec, NumericCodec):
-        arrays = {key: getattr(codec.codes, key) for key in NUMERIC_ARRAYS}
-        grid = codec.grid
-        return arrays, {
-            "codec": "numeric",
-            "dtype": str(grid.dtype),
-            "decimals": grid.decimals,
-            "step": grid.step,
-            "offset": grid.offset,
-        }
-    if isinstance(codec, IdCodec):
-        found = codec.identifiers
-        return {}, {
-            "codec": "id",
-            "start": found.start,
-            "count": found.count,
-            "pattern": list(found.pattern),
-            "prefix": found.prefix,
-        }
-    arrays = {"values": _words_to_bytes(codec.values)}
-    if codec.dictionary is not None:
-        arrays["dictionary"] = _words_to_bytes(codec.dictionary)
-    name = "categorical" if isinstance(codec, CategoricalCodec) else "constant"
-    return arrays, {"codec": name, "dtype": str(codec.values.type)}
-
-
-def _codec_from_parts(arrays: Mapping[str, np.ndarray], entry: dict[str, Any]) -> ColumnCodec:
-    if entry["codec"] == "id":
-        return IdCodec(
-            Identifiers(entry["start"], entry["count"], tuple(entry["pattern"]), entry["prefix"])
-        )
-    dtype = parse_type(entry["dtype"])
-    if entry["codec"] == "numeric":
-        grid = Grid(dtype, entry["decimals"], entry["step"], entry["offset"])
-        numbers = {key: arrays[key] for key in NUMERIC_ARRAYS}
-        codes = Quantized(**numbers, continuous=grid.continuous)
-        bins = int((~codes.atom).sum())
-        assert codes.centres.shape == codes.atom.shape and codes.centres.ndim == 1
-        assert len(codes.edges) == (bins + 1 if bins else 0)
-        assert len(codes.knot_bin) == len(codes.knot_share) == len(codes.knot_value)
-        assert np.array_equal(np.unique(codes.knot_bin), np.arange(bins))
-        return NumericCodec(grid, codes)
-    values = _words_from_bytes(arrays["values"], dtype)
-    stored = arrays.get("dictionary")
-    dictionary = None if stored is None else _words_from_bytes(stored, dtype)
-    if entry["codec"] == "constant":
-        assert len(values) <= 1
-        return ConstantCodec(values, dictionary)
-    assert entry["codec"] == "categorical" and len(values) > 0
-    return CategoricalCodec(values, dictionary)
+    return min(config.max_bins, max(LEAST_BINS, math.isqrt(rows) // 2, rows // ROWS_PER_BIN))

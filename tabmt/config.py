@@ -13,6 +13,7 @@ from tabmt.errors import UserError
 Gaps = Literal["learned", "masked"]
 Quantizer = Literal["kmeans", "quantile", "uniform", "none"]
 Decode = Literal["inside", "centre"]
+Imputation = Literal["draw", "mode", "mean"]
 NetworkName = Literal["any-order", "masked"]
 Device = Literal["auto", "cpu", "cuda"]
 

@@ -19,7 +19,7 @@ from tabmt.codecs import CategoricalCodec, CodedColumn, ConstantCodec, NumericCo
 from tabmt.errors import UserError
 from tabmt.grid import is_number, is_time, raw_values
 from tabmt.schema import but_the_table_has
-from tabmt.where import Condition
+from tabmt.where import Condition, one_of
 
 NEAR = 1e-9  # a bound this close to a grid value, relatively, is that value
 
@@ -136,7 +136,8 @@ def _weigh_categories(coded: CodedColumn, words: pa.Array, condition: Condition)
                 if below
                 else (pc.greater if is_open else pc.greater_equal)
             )
-            allowed &= compare(words, limit).to_numpy(zero_copy_only=False)
+            met = compare(words, limit).to_numpy(zero_copy_only=False)
+            allowed = np.logical_and(allowed, met)
     if not allowed.any():
         raise UserError(_empty(name, condition, words[0].as_py(), words[-1].as_py()))
     return allowed.astype(np.float64)
@@ -185,7 +186,7 @@ def _weigh_numbers(
 
 def _point_weights(codec: NumericCodec, units: np.ndarray) -> np.ndarray:
     own, _ = codec.codes.encode(units)
-    return np.maximum(codec.codes.point_shares(units, own), 1e-12)
+    return np.asarray(np.maximum(codec.codes.point_shares(units, own), 1e-12))
 
 
 def _sorted(values: pa.Array) -> pa.Array:
@@ -253,7 +254,7 @@ def _read(coded: CodedColumn, value: Any) -> pa.Scalar:
         if isinstance(value, bool) != pa.types.is_boolean(dtype):
             raise pa.ArrowInvalid("not of this type")
         return pa.array([value]).cast(dtype)[0]
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+    except (pa.ArrowException, OverflowError) as error:
         raise UserError(_not_of_type(coded, value)) from error
 
 
@@ -302,3 +303,53 @@ def _empty(name: str, condition: Condition, least: Any, most: Any) -> str:
         f"Column {name!r} is asked to be{low}{high}, but the model has no value there; "
         f"it knows {least} to {most}."
     )
+
+
+Parts = list[tuple[float, Mapping[str, Prompt]]]
+
+
+def parts(
+    codec: TableCodec,
+    asked: dict[str, Condition],
+    balance: str | Mapping[str, Mapping[Any, float]] | None,
+) -> Parts:
+    """Shares of the rows with the conditions of each: one for all, or one per class."""
+    if balance is None:
+        return [(1.0, compile_conditions(codec, asked))]
+    name, shares = _classes(codec, balance)
+    if name in asked:
+        raise UserError(f"Column {name!r} is balanced and has a condition; give one of them.")
+    return [
+        (share, compile_conditions(codec, {name: one_of(value), **asked}))
+        for value, share in shares.items()
+    ]
+
+
+def _classes(
+    codec: TableCodec, balance: str | Mapping[str, Mapping[Any, float]]
+) -> tuple[str, Mapping[Any, float]]:
+    if isinstance(balance, Mapping):
+        if len(balance) != 1:
+            raise UserError("balance takes one column, such as {'Exited': {0: 0.5, 1: 0.5}}.")
+        name = next(iter(balance))
+    else:
+        name = balance
+    names = codec.schema.names
+    if name not in names:
+        raise UserError(f"balance names column {name!r}, {but_the_table_has(str(name), names)}")
+    coded = codec.coded[names.index(name)]
+    if not isinstance(coded.codec, CategoricalCodec):
+        raise UserError(
+            f"Column {name!r} is {coded.column.kind}; only a categorical column can be balanced."
+        )
+    if not isinstance(balance, Mapping):
+        values = coded.codec.values.to_pylist()
+        return name, dict.fromkeys(values, 1.0)
+    shares = balance[name]
+    for value, share in shares.items():
+        number = isinstance(share, int | float) and not isinstance(share, bool)
+        if not number or not math.isfinite(share) or share < 0:
+            raise UserError(f"The share of {value!r} in {name!r} is {share!r}, but must be from 0.")
+    if not sum(shares.values()) > 0:
+        raise UserError(f"The shares of column {name!r} are all 0.")
+    return name, {value: share for value, share in shares.items() if share > 0}

@@ -11,8 +11,7 @@ import json
 import logging
 import math
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, get_args
 
@@ -23,7 +22,8 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from tabmt import artifact, tables, train
+from tabmt import artifact, codec_parts, partial, tables, train
+from tabmt import score as scores
 from tabmt.card import Card, Settings
 from tabmt.codecs import TableCodec
 from tabmt.config import (
@@ -31,39 +31,29 @@ from tabmt.config import (
     Decode,
     Device,
     Gaps,
+    Imputation,
     NetworkConfig,
     NetworkName,
     Quantizer,
     TrainConfig,
 )
 from tabmt.errors import ModelFileError, UserError, read_json
-from tabmt.fields import Field
-from tabmt.networks import AnyNetwork, build
-from tabmt.sample import draw_order, fill
+from tabmt.generate import Request, rows_in_batches
+from tabmt.learned import Learned, new_network, token_column
+from tabmt.prompts import parts as parts_of
 from tabmt.schema import Schema, but_the_table_has, check_table, infer
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
+from tabmt.where import conditions
 
 log = logging.getLogger(__name__)
 
-CHUNK = 512  # rows that share one order of columns (the paper's generation batch)
-MANY_ROWS = 8192  # so many rows have orders enough in chunks of twice the size, which are faster
-BATCH_ROWS = 32 * CHUNK  # rows decoded and written at a time
 LEAST_VALID_ROWS = 20  # fewer held-out rows tell nothing: no early stop
 FREE_ON_RESUME = ("checkpoint_every", "threads", "device")  # may differ between the two runs
 
 
 class NotFitted(UserError, NotFittedError):  # type: ignore[misc]
     """The model has not learned anything yet."""
-
-
-@dataclass(frozen=True)
-class Learned:
-    """A fitted model: the codec, the network (None if there is nothing to learn) and its card."""
-
-    codec: TableCodec
-    net: AnyNetwork | None
-    card: Card
 
 
 class TabMT(BaseEstimator):  # type: ignore[misc]
@@ -150,7 +140,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
                 training = dataclasses.replace(training, target=of_start.train.target)
             settings = Settings(of_start.codec, of_start.network, training)
             log.info("codes and network are those of the model that is continued")
-        target = _target(codec, settings.train.target)
+        target = token_column(codec, settings.train.target, "target")
         tokens = codec.encode(arrow)
         _try_codec(codec)
         rows = arrow.num_rows
@@ -163,7 +153,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
 
         device, reason = train.pick_device(settings.train.device)
         log.info("computing on %s: %s", device, reason)
-        net = _new_network(codec, settings.network, self.seed)
+        net = new_network(codec, settings.network, self.seed)
         held_out = _held_out(rows, settings.train.valid_share, self.seed)
         if start is not None and start.net is not None:
             net.load_state_dict(start.net.state_dict())
@@ -228,161 +218,184 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
 
     def sample(
         self,
-        rows: int,
+        rows: int | None = None,
         *,
         seed: int | None = None,
         temperature: float | Mapping[str, float] = 1.0,
         complete: bool = False,
         decode: Decode = "inside",
+        where: Mapping[str, Any] | Sequence[str] | str | None = None,
+        balance: str | Mapping[str, Mapping[Any, float]] | None = None,
+        prompts: Any = None,
+        like: Any = None,
+        keep: Sequence[str] | int | None = None,
         kind: tables.Given | None = None,
     ) -> Any:
         """New rows, as the kind of table that was fitted (or as `kind`).
 
+        `where` sets conditions on any columns: a value, `one_of(...)`, `between(low, high)`,
+        `missing()` or `known()`, or sentences such as "age in 30..40". `balance` names a column
+        whose values shall come equally often, or maps it to shares. `prompts` is a table of which
+        each row is completed: its gaps and the columns it lacks are drawn. `like` is a row, or a
+        table of rows, of which `keep` (names, or a number of cells chosen at random) stays.
+
         `temperature` above 1 gives more novel rows, below 1 more typical ones; a mapping sets it
         per column. `complete` leaves no gaps. `decode="centre"` gives the centres of bins, as in
-        the paper. Without a seed every call gives other rows, and the log says which seed it was.
+        the paper. Without a seed every call gives other rows, and the log says which seed it was;
+        the number of rows is part of what a seed means.
         """
-        batches = self.sample_batches(
-            rows, seed=seed, temperature=temperature, complete=complete, decode=decode
+        parts = self.sample_batches(
+            rows,
+            seed=seed,
+            temperature=temperature,
+            complete=complete,
+            decode=decode,
+            where=where,
+            balance=balance,
+            prompts=prompts,
+            like=like,
+            keep=keep,
         )
-        table = pa.concat_tables(batches).combine_chunks()
+        table = pa.concat_tables(parts).combine_chunks()
         return tables.give_back(table, self.schema_, kind)
 
     def sample_batches(
         self,
-        rows: int,
+        rows: int | None = None,
         *,
         seed: int | None = None,
         temperature: float | Mapping[str, float] = 1.0,
         complete: bool = False,
         decode: Decode = "inside",
+        where: Mapping[str, Any] | Sequence[str] | str | None = None,
+        balance: str | Mapping[str, Mapping[Any, float]] | None = None,
+        prompts: Any = None,
+        like: Any = None,
+        keep: Sequence[str] | int | None = None,
     ) -> Iterator[pa.Table]:
         """`sample` in parts, as Arrow tables, so that any number of rows fits in memory."""
         learned = self._fitted
-        if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or rows < 0:
-            raise UserError(f"The number of rows is {rows!r}, but must be a whole number from 0.")
         if decode not in get_args(Decode):
             raise UserError(f"decode is {decode!r}, but must be one of: inside, centre.")
-        heat = _temperatures(temperature, learned.codec)
-        if seed is None:
-            seed = secrets.randbelow(2**31)
-            log.info("sampling with seed %d; give it again to get the same rows", seed)
-        return self._batches(learned, int(rows), seed, heat, complete, decode)
+        request = Request(
+            seed=_seed(seed),
+            heat=_temperatures(temperature, learned.codec),
+            complete=complete,
+            decode=decode,
+            threads=self._threads,
+        )
+        if prompts is not None or like is not None:
+            if where is not None or balance is not None or None not in (prompts, like):
+                raise UserError("Give one of: where (with or without balance), prompts, like.")
+            if prompts is not None and (rows is not None or keep is not None):
+                raise UserError("Prompts give one row each; leave out the number of rows and keep.")
+            source = prompts if like is None else like
+            return partial.completed(learned, source, rows, keep, request)
+        if keep is not None:
+            raise UserError("keep goes with like: the cells that stay as they are.")
+        if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or rows < 0:
+            raise UserError(f"The number of rows is {rows!r}, but must be a whole number from 0.")
+        asked = conditions(where)
+        parts = parts_of(learned.codec, asked, balance)
+        return rows_in_batches(learned, int(rows), dataclasses.replace(request, parts=parts))
 
-    def _batches(
+    def impute(
         self,
-        learned: Learned,
-        rows: int,
+        table: Any,
+        *,
+        how: Imputation = "draw",
+        draws: int | None = None,
+        columns: Sequence[str] | None = None,
+        seed: int | None = None,
+        kind: tables.Given | None = None,
+    ) -> Any:
+        """The table with its gaps filled; every known cell comes back as it was.
+
+        `how` is "draw" (a value from the distribution given the row's known cells), "mode" (the
+        likeliest value) or "mean" (the expected number; the mode of other columns). With `draws`
+        a list of that many tables comes back, for multiple imputation. `columns` are those to
+        fill: a gap in any other is known to be missing, and stays.
+        """
+        arrow, source = tables.load(table)
+        schema = dataclasses.replace(self.schema_, source=source)
+        seed = _seed(seed) if how == "draw" else 0
+        found = []
+        for draw in range(draws or 1):
+            parts = self.impute_batches([arrow], how=how, columns=columns, seed=seed, draw=draw)
+            filled = pa.concat_tables(parts).combine_chunks()
+            if source.kind == "csv":
+                filled = self._fitted.codec.read(filled)
+            found.append(tables.give_back(filled, schema, kind))
+        return found if draws is not None else found[0]
+
+    def impute_batches(
+        self,
+        batches: Iterable[pa.Table],
+        *,
+        how: Imputation = "draw",
+        columns: Sequence[str] | None = None,
         seed: int,
-        heat: Tensor,
-        complete: bool,
-        decode: Decode,
+        draw: int = 0,
     ) -> Iterator[pa.Table]:
-        codec, net = learned.codec, learned.net
-        allowed = _without_gaps(codec) if complete else None
-        last = _target(codec, learned.card.settings.train.target)
-        chunk = CHUNK if rows < MANY_ROWS else 2 * CHUNK
-        threads = self.threads or 1  # not measured: a seed must give the same rows at any load
-        for first in range(0, max(rows, 1), BATCH_ROWS):  # no rows are one empty batch
-            count = min(BATCH_ROWS, rows - first)
-            tokens = np.zeros((count, len(heat)), np.int64)
-            if net is not None and count:
-                with train.threads(threads):
-                    tokens = np.concatenate(
-                        [
-                            _sample_chunk(
-                                net, min(chunk, count - start), heat, allowed, last, stream
-                            )
-                            for start in range(0, count, chunk)
-                            for stream in [derive(seed, "sample", (first + start) // chunk)]
-                        ]
-                    )
-            yield codec.decode(tokens, seed=seed, first_row=first, how=decode)
+        """`impute` for a table in parts, of any size together, as Arrow tables."""
+        if how not in get_args(Imputation):
+            raise UserError(f"how is {how!r}, but must be one of: draw, mode, mean.")
+        learned = self._fitted
+        heat = _temperatures(1.0, learned.codec)
+        request = Request(seed=seed, heat=heat, complete=True, threads=self._threads)
+        return partial.imputed(learned, batches, request, how=how, columns=columns, draw=draw)
+
+    def log_prob(self, table: Any, *, orders: int = 1, seed: int = 0) -> np.ndarray:
+        """Log-probability of each row in nats, (rows,).
+
+        Of a number it is the mass of its point on the column's decimal grid, so that models with
+        other bins compare. Along one order of columns it is exact; with several `orders` it is
+        that of their mixture. A cell whose value the model never saw counts as one row in all
+        training rows and one; gaps that the model was told to mask count nothing.
+        """
+        return scores.log_prob(self._fitted, tables.load(table)[0], orders, seed, self._threads)
+
+    def score(self, table: Any, *, orders: int = 4, seed: int = 0, kind: Any = None) -> Any:
+        """How usual each row is: a table with `log_prob`, `anomaly` (the mean surprise of its
+        known cells in nats: higher is odder) and `oddest` (the column that surprises most)."""
+        found = scores.score(self._fitted, tables.load(table)[0], orders, seed, self._threads)
+        return tables.give(found, kind or self.schema_.source.kind)
+
+    def predict_proba(self, table: Any, column: str, *, kind: Any = None) -> Any:
+        """Probabilities of each value of `column` (of each bin of numbers) given the rest of the
+        row, as a table with one column per value; what the table holds in `column` is not read."""
+        arrow = tables.load(table)[0]
+        found = scores.predict_proba(self._fitted, arrow, column, self._threads)
+        return tables.give(found, kind or self.schema_.source.kind)
+
+    def embed(self, table: Any) -> np.ndarray:
+        """What the network makes of each row: (rows, width) float32."""
+        return scores.embed(self._fitted, tables.load(table)[0], self._threads)
+
+    @property
+    def _threads(self) -> int:
+        return self.threads or 1  # not measured: results must not depend on the load
 
     def save(self, path: str | Path) -> None:
         """Write the model as one file."""
-        learned = self._fitted
-        arrays, entries = learned.codec.to_parts()
-        tensors = {f"codec/{name}": torch.from_numpy(a.copy()) for name, a in arrays.items()}
-        if learned.net is not None:
-            weights = learned.net.state_dict()
-            tensors |= {f"net/{name}": tensor for name, tensor in weights.items()}
-        metadata = {
-            "card": learned.card.to_json(),
-            "schema": learned.codec.schema.to_json(),
-            "codecs": entries,
-        }
-        artifact.write(Path(path), "model", metadata, tensors)
+        self._fitted.save(Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> "TabMT":
         """Read a model that `save` wrote."""
-        metadata, tensors = artifact.read(Path(path), "model")
-        try:
-            learned = _learned_from_parts(metadata, tensors)
-            # The machine that fitted it may have had another number of cores.
-            settings = learned.card.settings.to_json() | {"threads": None}
-            model = cls(seed=learned.card.seed, **settings)
-        except (KeyError, TypeError, ValueError, AssertionError, RuntimeError, UserError) as error:
-            detail = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ModelFileError(
-                f"{str(path)!r} is a TabMT model whose parts do not fit together ({detail}); "
-                "the file is damaged."
-            ) from error
+        learned = Learned.load(Path(path))
+        # The machine that fitted it may have had another number of cores.
+        settings = learned.card.settings.to_json() | {"threads": None}
+        model = cls(seed=learned.card.seed, **settings)
         model.learned_ = learned
         return model
 
 
-def _learned_from_parts(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Learned:
-    card = Card.from_json(metadata["card"])
-    schema = Schema.from_json(metadata["schema"])
-    arrays = {k.removeprefix("codec/"): v.numpy() for k, v in tensors.items() if k[:6] == "codec/"}
-    codec = TableCodec.from_parts(schema, arrays, metadata["codecs"])
-    weights = {k.removeprefix("net/"): v for k, v in tensors.items() if k[:4] == "net/"}
-    assert len(arrays) + len(weights) == len(tensors), "unknown tensors"
-    if not codec.token_columns:
-        return Learned(codec, None, card)
-    # Before a network of the size that the file claims is built, the weights must have that size.
-    codes = sum(coded.size for coded in codec.token_columns)
-    config = card.settings.network
-    assert tuple(weights["fields.unordered"].shape) == (codes, config.width), "sizes differ"
-    blocks = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
-    assert len(blocks) == config.depth, "depths differ"
-    net = _new_network(codec, config, card.seed)
-    net.load_state_dict(weights)
-    device, _ = train.pick_device("auto" if card.settings.train.device == "cuda" else "cpu")
-    return Learned(codec, net.to(device), card)
-
-
-def _new_network(codec: TableCodec, config: NetworkConfig, seed: int) -> AnyNetwork:
-    fields = []
-    for coded in codec.token_columns:
-        ratios = None if coded.ratios is None else tuple(coded.ratios.tolist())
-        fields.append(Field(coded.size, ratios))
-    return build(fields, config, torch.Generator().manual_seed(derive(seed, "weights")))
-
-
 def _try_codec(codec: TableCodec) -> None:
     """Store and decode one row: what cannot be sampled is found before training, not after."""
-    arrays, entries = codec.to_parts()
-    stored = TableCodec.from_parts(codec.schema, arrays, json.loads(json.dumps(entries)))
+    arrays, entries = codec_parts.to_parts(codec)
+    stored = codec_parts.from_parts(codec.schema, arrays, json.loads(json.dumps(entries)))
     stored.decode(np.zeros((1, len(codec.token_columns)), np.int64), seed=0)
-
-
-def _sample_chunk(
-    net: AnyNetwork,
-    rows: int,
-    heat: Tensor,
-    allowed: list[Tensor | None] | None,
-    last: int | None,
-    stream: int,
-) -> np.ndarray:
-    device = next(net.parameters()).device
-    empty = torch.full((rows, len(heat)), MASK, device=device)
-    generator = torch.Generator().manual_seed(stream)
-    order = draw_order(len(heat), generator, last)
-    filled = fill(net, empty, temperature=heat, allowed=allowed, generator=generator, order=order)
-    return filled.cpu().numpy()
 
 
 def _held_out(rows: int, share: float, seed: int) -> np.ndarray:
@@ -405,21 +418,11 @@ def _counts(tokens: np.ndarray, sizes: tuple[int, ...]) -> list[Tensor]:
     ]
 
 
-def _target(codec: TableCodec, name: str | None) -> int | None:
-    """The token column of the target, if one was named."""
-    if name is None:
-        return None
-    names = codec.schema.names
-    if name not in names:
-        raise UserError(f"The target is {name!r}, {but_the_table_has(name, names)}")
-    for place, coded in enumerate(codec.token_columns):
-        if coded.column.name == name:
-            return place
-    kind = next(column.kind for column in codec.schema.columns if column.name == name)
-    raise UserError(
-        f"The target is {name!r}, but that column is {kind}, and nothing of it is learned; "
-        "name another target, or set its kind in the schema."
-    )
+def _seed(seed: int | None) -> int:
+    if seed is None:
+        seed = secrets.randbelow(2**31)
+        log.info("drawing with seed %d; give it again to get the same rows", seed)
+    return seed
 
 
 def _temperatures(temperature: float | Mapping[str, float], codec: TableCodec) -> Tensor:
@@ -439,22 +442,6 @@ def _temperatures(temperature: float | Mapping[str, float], codec: TableCodec) -
             )
     heat = [given.get(coded.column.name, 1.0) for coded in codec.token_columns]
     return torch.tensor(heat, dtype=torch.float64)
-
-
-def _without_gaps(codec: TableCodec) -> list[Tensor | None]:
-    """Weights per code that leave out the missing code of every column."""
-    for coded in codec.coded:
-        if coded.column.reason == "nothing but gaps":
-            log.warning("Column %r has nothing but gaps, so it has no value.", coded.column.name)
-    allowed: list[Tensor | None] = []
-    for coded in codec.token_columns:
-        if coded.missing_code is None:
-            allowed.append(None)
-        else:
-            weights = torch.ones(coded.size, dtype=torch.float64)
-            weights[coded.missing_code] = 0.0
-            allowed.append(weights)
-    return allowed
 
 
 def _fingerprint(tokens: np.ndarray, schema: Schema) -> str:

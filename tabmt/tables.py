@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -129,6 +129,13 @@ def give_back(table: pa.Table, schema: Schema, kind: Given | None = None) -> Any
     return _to_pandas(table, schema.source.pandas)
 
 
+def give(table: pa.Table, kind: str) -> Any:
+    """A table of our own making as pandas, polars or Arrow; pandas for what came from a file."""
+    if kind == "arrow":
+        return table
+    return _import("polars").from_arrow(table) if kind == "polars" else table.to_pandas()
+
+
 def _to_pandas(table: pa.Table, note: str | None) -> Any:
     """Arrow's own way back, and the two things it forgets: object columns and numbered names."""
     frame = table.to_pandas()
@@ -168,30 +175,104 @@ def file_kind(path: Path) -> SourceKind:
 
 
 def read_file(path: Path) -> tuple[pa.Table, Source]:
+    kind = _existing(path)
+    with _reading(path, kind):
+        if kind == "csv":
+            return _open_csv(path, pyarrow.csv.read_csv), Source("csv")
+        if kind == "parquet":
+            table = pyarrow.parquet.read_table(path)
+        else:
+            with pa.memory_map(str(path)) as file:
+                table = pa.Table.from_batches(_ipc_batches(file))
+    return table, Source(kind, _pandas_metadata(table.schema))
+
+
+def batches(source: Any, rows: int) -> tuple[Iterator[pa.Table], int | None]:
+    """Any table in parts of `rows` rows, files without holding them in memory; and how many rows
+    there are in all, if that is known beforehand."""
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        kind = _existing(path)
+        count = None
+        if kind == "parquet":
+            with _reading(path, kind):
+                count = pyarrow.parquet.read_metadata(path).num_rows
+        return _in_parts(_file_batches(path, kind), rows), count
+    table, _ = load(source)
+    return _in_parts(iter([table]), rows), table.num_rows
+
+
+def _file_batches(path: Path, kind: SourceKind) -> Iterator[pa.Table]:
+    with _reading(path, kind):
+        if kind == "csv":
+            with _open_csv(path, pyarrow.csv.open_csv) as reader:
+                none = True
+                for batch in reader:
+                    none = False
+                    yield pa.Table.from_batches([batch])
+                if none:
+                    yield reader.schema.empty_table()
+        elif kind == "parquet":
+            with pyarrow.parquet.ParquetFile(path) as file:
+                schema = file.schema_arrow
+                yield schema.empty_table()
+                for batch in file.iter_batches(batch_size=1 << 16):
+                    yield pa.Table.from_batches([batch], schema)
+        else:
+            with pa.memory_map(str(path)) as file:
+                yield from (pa.Table.from_batches([batch]) for batch in _ipc_batches(file))
+
+
+def _in_parts(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """The same rows in parts of equal size; a table without rows is one empty part."""
+    held: list[pa.Table] = []
+    count, given = 0, False
+    for table in tables:
+        held.append(table)
+        count += table.num_rows
+        while count >= rows:
+            whole = pa.concat_tables(held)
+            given = True
+            yield whole.slice(0, rows).combine_chunks()
+            held, count = [whole.slice(rows)], count - rows
+    if held and (count or not given):
+        yield pa.concat_tables(held).combine_chunks()
+
+
+def _existing(path: Path) -> SourceKind:
     kind = file_kind(path)
     if not path.exists():
         raise UserError(f"There is no file {str(path)!r}.")
     if path.is_dir():
         raise UserError(f"{str(path)!r} is a folder; name a file.")
+    return kind
+
+
+@contextlib.contextmanager
+def _reading(path: Path, kind: SourceKind) -> Iterator[None]:
+    """What Arrow says of a file that it cannot read, as a sentence."""
     try:
-        if kind == "csv":
-            return _read_csv(path), Source("csv")
-        if kind == "parquet":
-            table = pyarrow.parquet.read_table(path)
-        else:
-            with pa.memory_map(str(path)) as file:
-                try:
-                    table = pyarrow.ipc.open_file(file).read_all()
-                except pa.ArrowInvalid:
-                    file.seek(0)
-                    table = pyarrow.ipc.open_stream(file).read_all()
-    except (pa.ArrowInvalid, OSError) as error:
+        yield
+    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+        if kind == "csv" and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
+            raise UserError(_not_utf8(path)) from error
         reason = str(error).splitlines()[0]
         raise UserError(f"{str(path)!r} cannot be read as {kind}: {reason}") from error
-    return table, Source(kind, _pandas_metadata(table.schema))
 
 
-def _read_csv(path: Path) -> pa.Table:
+def _ipc_batches(file: Any) -> list[pa.RecordBatch]:
+    """The batches of an Arrow file or stream: views of the mapped file, not copies."""
+    try:
+        reader = pyarrow.ipc.open_file(file)
+        found = [reader.get_batch(place) for place in range(reader.num_record_batches)]
+    except pa.ArrowInvalid:
+        file.seek(0)
+        reader = pyarrow.ipc.open_stream(file)
+        found = list(reader)
+    return found or [pa.RecordBatch.from_pylist([], reader.schema)]
+
+
+def _open_csv(path: Path, how: Callable[..., Any]) -> Any:
     """Every column as text: what is a number or a date is decided where it can be undone."""
     # By its name, whatever the case of the ending: Arrow unpacks only lower-case .gz by itself.
     packed = "gzip" if path.name.lower().endswith(".gz") else None
@@ -209,27 +290,19 @@ def _read_csv(path: Path) -> pa.Table:
         # In a file of one column an empty line is a row with a gap.
         ignore_empty_lines=delimiter.encode() in unquoted,
     )
-    try:
-        with (
-            pa.input_stream(str(path), compression=packed) as file,
-            pyarrow.csv.open_csv(file, parse_options=parse) as reader,
-        ):
-            names = reader.schema.names
-    except UnicodeDecodeError as error:
-        raise UserError(_not_utf8(path)) from error
+    with (
+        pa.input_stream(str(path), compression=packed) as file,
+        pyarrow.csv.open_csv(file, parse_options=parse) as reader,
+    ):
+        names = reader.schema.names
     convert = pyarrow.csv.ConvertOptions(
         column_types={name: pa.string() for name in names},
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,  # "" is an empty text, an empty cell is a gap
         null_values=[""],
     )
-    try:
-        with pa.input_stream(str(path), compression=packed) as file:
-            return pyarrow.csv.read_csv(file, parse_options=parse, convert_options=convert)
-    except pa.ArrowInvalid as error:
-        if "UTF8" in str(error):
-            raise UserError(_not_utf8(path)) from error
-        raise
+    file = pa.input_stream(str(path), compression=packed)
+    return how(file, parse_options=parse, convert_options=convert)
 
 
 def _not_utf8(path: Path) -> str:

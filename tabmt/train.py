@@ -154,7 +154,9 @@ class HeldOut:
         means = []
         with torch.inference_mode():
             for tokens, plan in zip(
-                self.tokens.split(self.group_size), self.plan.split(self.group_size), strict=True
+                torch.split(self.tokens, self.group_size),
+                torch.split(self.plan, self.group_size),
+                strict=True,
             ):
                 total, count = net.loss_sum_and_count(tokens, plan)
                 means.append(total.item() / max(count, 1))

@@ -21,6 +21,7 @@ from tabmt.networks.blocks import Block, transformer
 from tabmt.tokens import MASK
 
 POSITION_SD = 0.01  # as in the paper's network
+EMBEDDING_ORDERS = 4
 
 
 def draw_orders(
@@ -93,18 +94,38 @@ class AnyOrderNetwork(nn.Module):
         Exact, in one pass; the sum over a row is the row's log-likelihood in that order. Gaps
         (MASK) come last and count 0.
         """
-        table = self.fields.table()
-        x = self._outputs(table, tokens, orders, None)  # (C, B, D)
-        nats = [
-            F.cross_entropy(
-                self.fields.logits(table, part, column),
-                tokens[:, column],
-                reduction="none",
-                ignore_index=MASK,
-            )
-            for column, part in enumerate(x)
-        ]
-        return -torch.stack(nats, 1)
+        with torch.inference_mode():
+            table = self.fields.table()
+            x = self._outputs(table, tokens, orders, None)  # (C, B, D)
+            nats = [
+                F.cross_entropy(
+                    self.fields.logits(table, part, column),
+                    tokens[:, column],
+                    reduction="none",
+                    ignore_index=MASK,
+                )
+                for column, part in enumerate(x)
+            ]
+            return -torch.stack(nats, 1)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The mean of the fields' outputs over a few fixed orders, (B, C) -> (B, D).
+
+        PAPER-DIFF: the paper averages the outputs of its bidirectional network. Here a field's
+        output has seen only what came before it, so several orders, there and back, share the work.
+        """
+        columns = tokens.shape[1]
+        generator = torch.Generator().manual_seed(0)
+        orders = [torch.randperm(columns, generator=generator) for _ in range(EMBEDDING_ORDERS)]
+        with torch.inference_mode():
+            table = self.fields.table()
+            means = [
+                self._outputs(table, tokens, one.to(tokens.device).expand(len(tokens), -1), None)
+                .mean(0)
+                for order in orders
+                for one in (order, order.flip(0))
+            ]  # fmt: skip
+            return torch.stack(means).mean(0)
 
     def start(self, tokens: Tensor) -> "AnyOrderState":
         """Begin to fill a batch, (B, C) with MASK where nothing is known."""

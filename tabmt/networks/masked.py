@@ -101,6 +101,30 @@ class MaskedNetwork(nn.Module):
             total = total + F.cross_entropy(logits, codes, reduction="sum", ignore_index=NO_LOSS)
         return total, int(counts.sum())
 
+    def log_prob(self, tokens: Tensor, orders: Tensor) -> Tensor:
+        """Log-likelihood of each cell given those before it in the row's order, (B, C).
+
+        Exact, in as many passes as there are columns. Cells that are MASK count 0.
+        """
+        found = torch.zeros(tokens.shape, dtype=self.positions.dtype, device=tokens.device)
+        with torch.inference_mode():
+            state = self.start(torch.full_like(tokens, MASK))
+            for columns in orders.T:  # (B,), the column that each row comes to
+                for column in columns.unique().tolist():
+                    here = (columns == column) & (tokens[:, column] != MASK)
+                    rows = here.nonzero().squeeze(1)
+                    if len(rows):
+                        codes = tokens[rows, column]
+                        nats = state.logits(rows, column).log_softmax(1)
+                        found[rows, column] = nats.gather(1, codes[:, None]).squeeze(1)
+                        state.put(rows, column, codes)
+        return found
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The mean of the fields' outputs (the paper's embedding of a row), (B, C) -> (B, D)."""
+        with torch.inference_mode():
+            return self.hidden(tokens).mean(1)
+
     def _last_block(self) -> Block:
         block = self.blocks[-1]
         assert isinstance(block, Block)

@@ -1,0 +1,237 @@
+"""Tables that are known in part: prompts given as a table, rows to be like, and imputation.
+
+Imputing keeps the table's own types, and every known cell comes back as it was. Prompts come back
+in the model's types, with the prompted cells exact.
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tabmt import generate, tables, text
+from tabmt.codecs import NumericCodec, TableCodec, as_given, typed
+from tabmt.config import Imputation
+from tabmt.errors import UserError
+from tabmt.generate import BATCH_ROWS, Request
+from tabmt.learned import Learned
+from tabmt.schema import Column, but_the_table_has, combine
+from tabmt.seeds import numpy_stream
+from tabmt.tokens import MASK
+
+
+def completed(
+    learned: Learned, source: Any, rows: int | None, keep: Any, request: Request
+) -> Iterator[pa.Table]:
+    """Each row of a table of prompts, completed. With `keep` only these of its cells are known."""
+    if rows is None:
+        found, _ = tables.batches(_one_row(source), BATCH_ROWS)
+    else:
+        whole, _ = tables.load(_one_row(source))
+        found = _repeated(whole, rows)
+    first = 0
+    for table in found:
+        yield _complete_part(learned, table, keep, request, first)
+        first += table.num_rows
+
+
+def _one_row(source: Any) -> Any:
+    """A mapping, or a row of a data frame, is a table of one row."""
+    if type(source).__module__.startswith("pandas") and type(source).__name__ == "Series":
+        source = source.to_dict()
+    if isinstance(source, Mapping):
+        return pa.table({str(k): pa.array([v], from_pandas=True) for k, v in source.items()})
+    return source
+
+
+def _repeated(table: pa.Table, rows: int) -> Iterator[pa.Table]:
+    """`rows` rows, from the first to the last and over again."""
+    if table.num_rows == 0:
+        raise UserError("The table of rows to be like has no rows.")
+    for first in range(0, max(rows, 1), BATCH_ROWS):
+        places = np.arange(first, min(first + BATCH_ROWS, rows)) % table.num_rows
+        yield table.take(pa.array(places))
+
+
+def _complete_part(
+    learned: Learned, table: pa.Table, keep: Any, request: Request, first: int
+) -> pa.Table:
+    codec = learned.codec
+    tokens = partial_tokens(codec, table)
+    kept = known_cells(codec, table) & _kept(table, keep, request.seed, first)
+    places = {name: place for place, name in enumerate(table.column_names)}
+    for place, coded in enumerate(codec.token_columns):
+        if coded.column.name in places:
+            tokens[~kept[:, places[coded.column.name]], place] = MASK
+    tokens = generate.complete(learned, tokens, request, first_row=first)
+    drawn = codec.decode(tokens, seed=request.seed, first_row=first, how=request.decode)
+    return put_prompts(codec, table, kept, drawn)
+
+
+def _kept(table: pa.Table, keep: Any, seed: int, first: int) -> np.ndarray:
+    """(rows, columns) bool: the cells that stay."""
+    names = table.column_names
+    if keep is None:
+        return np.ones((table.num_rows, len(names)), bool)
+    if isinstance(keep, int) and not isinstance(keep, bool):
+        if not 0 <= keep <= len(names):
+            raise UserError(f"keep is {keep}, but there are {len(names)} columns to keep cells of.")
+        rank = numpy_stream(seed, "keep", first).random((table.num_rows, len(names))).argsort(1)
+        return np.asarray(rank.argsort(1) < keep)
+    if isinstance(keep, str):
+        keep = [keep]
+    for name in keep:
+        if name not in names:
+            raise UserError(f"keep names column {name!r}, {but_the_table_has(str(name), names)}")
+    return np.tile(np.isin(names, list(keep)), (table.num_rows, 1))
+
+
+def imputed(
+    learned: Learned,
+    parts: Iterable[pa.Table],
+    request: Request,
+    *,
+    how: Imputation,
+    columns: Sequence[str] | None,
+    draw: int,
+) -> Iterator[pa.Table]:
+    """Tables with their gaps filled, in their own types."""
+    codec = learned.codec
+    names = codec.schema.names
+    for name in columns or ():
+        if name not in names:
+            raise UserError(f"A column to impute is {name!r}, {but_the_table_has(name, names)}")
+    leave = [] if columns is None else [name for name in names if name not in columns]
+    left = [place for place, coded in enumerate(codec.token_columns) if coded.column.name in leave]
+    request = dataclasses.replace(request, complete=True)
+    first = 0
+    for whole in parts:
+        for start in range(0, max(whole.num_rows, 1), BATCH_ROWS):
+            table = whole.slice(start, BATCH_ROWS)
+            codec.check_columns(table)
+            tokens = partial_tokens(codec, table, leave)
+            means: dict[str, np.ndarray] = {}
+            if how == "draw":
+                tokens = generate.complete(
+                    learned, tokens, request, first_row=first, leave=left, draw=draw
+                )
+            else:
+                tokens, means = generate.expect(learned, tokens, how, request.threads)
+            seed = request.seed + draw
+            drawn = codec.decode(
+                np.maximum(tokens, 0),
+                seed=seed,
+                first_row=first,
+                how="inside" if how == "draw" else "centre",
+            )
+            if means:
+                drawn = put_means(codec, drawn, means)
+            yield fill_gaps(codec, table, drawn, leave)
+            first += table.num_rows
+
+
+def partial_tokens(codec: TableCodec, table: pa.Table, leave: Collection[str] = ()) -> np.ndarray:
+    """(rows, C): gaps and columns that are not there are MASK, to be filled. In the columns of
+    `leave`, a gap is known to be one, if the model has learned gaps there."""
+    codec.check_columns(table, all_of_them=False)
+    tokens = np.full((table.num_rows, len(codec.token_columns)), MASK, np.int64)
+    for place, coded in enumerate(codec.token_columns):
+        name = coded.column.name
+        if name in table.column_names:
+            codes = coded.encode(table.column(name), gaps_expected=True)
+            if coded.missing_code is not None and name not in leave:
+                codes = np.where(codes == coded.missing_code, MASK, codes)
+            tokens[:, place] = codes
+    return tokens
+
+
+def put_means(codec: TableCodec, drawn: pa.Table, means: dict[str, np.ndarray]) -> pa.Table:
+    """Expected numbers in place of drawn ones, rounded as their columns are."""
+    for place, coded in enumerate(codec.coded):
+        if coded.column.name in means and isinstance(coded.codec, NumericCodec):
+            low, high = coded.codec.codes.extent
+            units = np.clip(means[coded.column.name], low, high)
+            if not coded.codec.grid.continuous:
+                units = np.floor(units + 0.5)
+            values = as_given(coded.codec.grid.values(units), coded)
+            drawn = drawn.set_column(place, drawn.schema.field(place), values)
+    return drawn
+
+
+def fill_gaps(
+    codec: TableCodec, table: pa.Table, drawn: pa.Table, leave: Collection[str] = ()
+) -> pa.Table:
+    """The table as given, with drawn values in its gaps. Ids are nobody's to invent."""
+    columns = []
+    for column in codec.schema.columns:
+        original = combine(table.column(column.name))
+        if column.kind == "id" or column.name in leave:
+            columns.append(original)
+            continue
+        values = combine(drawn.column(column.name))
+        written = text.is_text(original.type) and not text.is_text(values.type)
+        if written and column.format is not None:
+            values = text.write(values, column.format, column.gap_text)
+        columns.append(_joined(_is_known(original, column), original, values))
+    filled = pa.Table.from_arrays(columns, names=codec.schema.names)
+    return filled.select(table.column_names).replace_schema_metadata(table.schema.metadata)
+
+
+def put_prompts(
+    codec: TableCodec, prompts: pa.Table, kept: np.ndarray, drawn: pa.Table
+) -> pa.Table:
+    """Drawn rows with the prompted cells as they were given; `kept` tells which, (rows, columns
+    of the prompts)."""
+    names = codec.schema.names
+    for given, name in enumerate(prompts.column_names):
+        place = names.index(name)
+        coded = codec.coded[place]
+        column = prompts.column(name)
+        known = pc.and_(_is_known(combine(column), coded.column), pa.array(kept[:, given]))
+        values = as_given(combine(typed(column, coded.column)), coded)
+        joined = _joined(known, values, combine(drawn.column(name)))
+        field = drawn.schema.field(place)
+        drawn = drawn.set_column(place, field, joined.cast(field.type))
+    return drawn
+
+
+def known_cells(codec: TableCodec, table: pa.Table) -> np.ndarray:
+    """(rows, columns of the table) bool: which cells are no gaps."""
+    by_name = {column.name: column for column in codec.schema.columns}
+    cells = [
+        _is_known(combine(table.column(name)), by_name[name]).to_numpy(zero_copy_only=False)
+        for name in table.column_names
+    ]
+    return np.stack(cells, axis=1) if cells else np.zeros((table.num_rows, 0), bool)
+
+
+def _is_known(array: pa.Array, column: Column) -> pa.Array:
+    known = pc.is_valid(array)
+    if pa.types.is_floating(array.type):
+        known = pc.and_(known, pc.invert(pc.fill_null(pc.is_nan(array), False)))
+    if column.gap_text is not None and text.is_text(array.type):
+        known = pc.and_(known, pc.fill_null(pc.not_equal(array, column.gap_text), False))
+    return known
+
+
+def _joined(known: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
+    """`one` where it is known, `other` elsewhere, in the type of `one`."""
+    dtype = one.type
+    if not pa.types.is_dictionary(dtype):
+        if pa.types.is_dictionary(other.type):
+            other = other.dictionary_decode()
+        return pc.if_else(known, one, other.cast(dtype))
+    words = pa.concat_arrays(
+        [one.dictionary, pc.unique(_plain(other).drop_null()).cast(dtype.value_type)]
+    )
+    words = pc.unique(words.drop_null())
+    values = pc.if_else(known, _plain(one), _plain(other).cast(dtype.value_type))
+    indices = pc.index_in(values, words).cast(dtype.index_type)
+    return pa.DictionaryArray.from_arrays(indices, words, ordered=dtype.ordered)
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
