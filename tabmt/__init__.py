@@ -2,11 +2,13 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tabmt.errors import UserError
+from tabmt.where import between, known, missing, one_of
+
 if TYPE_CHECKING:
-    from tabmt.errors import UserError
     from tabmt.synthesizer import TabMT
 
-__all__ = ["TabMT", "UserError"]
+__all__ = ["TabMT", "UserError", "between", "known", "missing", "one_of"]
 
 
 def __getattr__(name: str) -> Any:
@@ -15,8 +17,4 @@ def __getattr__(name: str) -> Any:
         from tabmt.synthesizer import TabMT
 
         return TabMT
-    if name == "UserError":
-        from tabmt.errors import UserError
-
-        return UserError
     raise AttributeError(f"module 'tabmt' has no attribute {name!r}")

@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from tabmt import synthesizer
+from tabmt import generate
 from tabmt.errors import ModelFileError, UserError
 from tabmt.sample import fill
 from tabmt.synthesizer import NotFitted, TabMT
@@ -331,7 +331,7 @@ def test_a_target_is_drawn_last(monkeypatch):
         seen.append(int(order[-1]))
         return fill(net, tokens, order=order, **options)
 
-    monkeypatch.setattr(synthesizer, "fill", spy)
+    monkeypatch.setattr(generate, "fill", spy)
     model = TabMT(steps=2, target="group", **TINY).fit(mixed_frame())
     place = [coded.column.name for coded in model.learned_.codec.token_columns].index("group")
     assert len(model.sample(2000, seed=0)) == 2000
