@@ -52,23 +52,35 @@ def rows_in_batches(learned: Learned, rows: int, request: Request) -> Iterator[p
                 log.warning("Column %r has nothing but gaps, so it has no value.", column.name)
     for first in range(0, max(rows, 1), BATCH_ROWS):  # no rows are one empty batch
         count = min(BATCH_ROWS, rows - first)
-        tables = []
-        for place, (size, (_, prompts)) in enumerate(
-            zip(_sizes(count, [share for share, _ in request.parts]), request.parts, strict=True)
-        ):
-            stream = derive(request.seed, "part", place) if place else request.seed
-            tokens = _new_tokens(learned, size, first, chunk, stream, request, prompts)
-            within = _bounds(learned, tokens, prompts, stream, first)
-            tables.append(
-                learned.codec.decode(
-                    tokens, seed=stream, first_row=first, how=request.decode, within=within
-                )
-            )
-        if len(tables) == 1:
-            yield tables[0]
-            continue
-        order = numpy_stream(request.seed, "mix", first).permutation(count)
-        yield pa.concat_tables(tables).combine_chunks().take(pa.array(order))
+        tokens, within = _mixed_parts(learned, count, first, chunk, request)
+        yield learned.codec.decode(
+            tokens, seed=request.seed, first_row=first, how=request.decode, within=within
+        )
+
+
+def _mixed_parts(
+    learned: Learned, rows: int, first: int, chunk: int, request: Request
+) -> tuple[np.ndarray, dict[str, Bounds]]:
+    """Codes of new rows of all parts, and where the numbers of prompted columns must lie."""
+    shares = [share for share, _ in request.parts]
+    found, bounds = [], []
+    for place, size in enumerate(_sizes(rows, shares)):
+        prompts = request.parts[place][1]
+        stream = derive(request.seed, "part", place) if place else request.seed
+        found.append(_new_tokens(learned, size, first, chunk, stream, request, prompts))
+        bounds.append(_bounds(learned, found[-1], prompts, stream, first))
+    if len(found) == 1:
+        return found[0], bounds[0]
+    order = numpy_stream(request.seed, "mix", first).permutation(rows)
+    within = {}
+    for name in {name for part in bounds for name in part}:
+        ends = [
+            part.get(name, (np.full(len(codes), -np.inf), np.full(len(codes), np.inf)))
+            for part, codes in zip(bounds, found, strict=True)
+        ]
+        low, high = (np.concatenate(side)[order] for side in zip(*ends, strict=True))
+        within[name] = (low, high)
+    return np.concatenate(found)[order], within
 
 
 def _sizes(rows: int, shares: Sequence[float]) -> list[int]:

@@ -285,7 +285,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             threads=self._threads,
         )
         if prompts is not None or like is not None:
-            if where is not None or balance is not None or None not in (prompts, like):
+            if where is not None or balance is not None or not (prompts is None or like is None):
                 raise UserError("Give one of: where (with or without balance), prompts, like.")
             if prompts is not None and (rows is not None or keep is not None):
                 raise UserError("Prompts give one row each; leave out the number of rows and keep.")
