@@ -8,27 +8,21 @@ inside the commands, so that `--help` answers at once.
 import dataclasses
 import json
 import logging
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
-from tabmt.config import CodecConfig, Decode, Gaps, NetworkConfig, TrainConfig
+from tabmt.arguments import parse_balance, parse_keep, parse_temperatures
+from tabmt.config import CodecConfig, Decode, Gaps, Imputation, NetworkConfig, TrainConfig
+from tabmt.console import counted, show, show_model, training_progress
 from tabmt.errors import UserError, read_json
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from tabmt.train import Progress
 
 log = logging.getLogger(__name__)
 
-QUIET_SECONDS = 10.0  # between progress lines where there is no terminal to draw on
 INTERRUPTED = 130
+ROWS_AT_ONCE = 1 << 14  # of a table that is read in parts
 
 
 class OneSentence(click.ClickException):
@@ -182,9 +176,25 @@ def fit(
 
 @main.command()
 @click.argument("model")
-@click.option("--rows", "-n", type=click.IntRange(min=0), required=True, help="how many rows")
+@click.option("--rows", "-n", type=click.IntRange(min=0), help="how many rows")
 @click.option("--output", "-o", default="-", help="CSV, Parquet or Arrow file; - is CSV on stdout")
 @click.option("--seed", type=int, help="the same seed, the same rows")
+@click.option(
+    "--where",
+    multiple=True,
+    metavar="CONDITION",
+    help='"age in 30..40", "sex = Female", "city in {Oslo, Bergen}", "x is missing"; repeatable',
+)
+@click.option(
+    "--balance",
+    metavar="COLUMN[:VALUE=SHARE,...]",
+    help="each value of a column equally often, or in these shares",
+)
+@click.option("--prompts", help="a table whose rows are completed: gaps and absent columns drawn")
+@click.option("--like", help="a table of rows to be like; needs --keep")
+@click.option(
+    "--keep", help="with --like: columns that stay (a,b,c), or how many cells of each row"
+)
 @click.option(
     "--temperature",
     multiple=True,
@@ -202,9 +212,14 @@ def fit(
 @click.option("--threads", type=click.IntRange(min=1), help="CPU threads")
 def sample(
     model: str,
-    rows: int,
+    rows: int | None,
     output: str,
     seed: int | None,
+    where: tuple[str, ...],
+    balance: str | None,
+    prompts: str | None,
+    like: str | None,
+    keep: str | None,
     temperature: tuple[str, ...],
     complete: bool,
     decode: Decode,
@@ -213,22 +228,127 @@ def sample(
     """Generate rows from MODEL; they are written as they are made.
 
     \b
-    Example:
+    Examples:
       tabmt sample people.tabmt -n 1000 -o synthetic.csv --temperature 1.1 --temperature age=1.5
+      tabmt sample people.tabmt -n 500 --where "sex = Female" --where "age in 30..40" -o women.csv
+      tabmt sample people.tabmt --prompts half_known.csv -o completed.csv
+    """
+    from tabmt import tables
+    from tabmt.synthesizer import TabMT
+
+    if like is not None and keep is None:
+        raise UserError(
+            "--like needs --keep: the columns that stay, or how many cells of each row."
+        )
+    if rows is None and prompts is None and like is None:
+        raise UserError("How many rows? Give -n, or a table of prompts.")
+    loaded = TabMT.load(model).set_params(threads=threads)
+    if output != tables.STDOUT:
+        tables.file_kind(Path(output))
+    batches = loaded.sample_batches(
+        rows,
+        seed=seed,
+        temperature=parse_temperatures(temperature, loaded.schema_.names),
+        complete=complete,
+        decode=decode,
+        where=where or None,
+        balance=None if balance is None else parse_balance(balance),
+        prompts=prompts,
+        like=like,
+        keep=None if keep is None else parse_keep(keep),
+    )
+    tables.write_file(output, loaded.schema_, counted(batches, rows))
+    if output != tables.STDOUT:
+        log.info("wrote %s", output if rows is None else f"{rows:,} rows to {output}")
+
+
+@main.command()
+@click.argument("model")
+@click.argument("table")
+@click.option("--output", "-o", required=True, help="CSV, Parquet or Arrow file to write")
+@click.option(
+    "--how",
+    type=click.Choice(get_args(Imputation)),
+    default="draw",
+    show_default=True,
+    help="a draw from what the row leaves open, the likeliest value, or the expected number",
+)
+@click.option(
+    "--draws",
+    type=click.IntRange(min=1),
+    help="so many tables, NAME.1.csv and on: multiple imputation",
+)
+@click.option("--column", "columns", multiple=True, help="fill only this column; repeatable")
+@click.option("--seed", type=int, default=0, show_default=True, help="the same seed, the same rows")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads")
+def impute(
+    model: str,
+    table: str,
+    output: str,
+    how: Imputation,
+    draws: int | None,
+    columns: tuple[str, ...],
+    seed: int,
+    threads: int | None,
+) -> None:
+    """Fill the gaps of TABLE by MODEL; every known cell stays as it is.
+
+    \b
+    Example:
+      tabmt impute people.tabmt people.csv -o complete.csv
     """
     from tabmt import tables
     from tabmt.synthesizer import TabMT
 
     loaded = TabMT.load(model).set_params(threads=threads)
+    tables.file_kind(Path(output))
+    if draws is not None and how != "draw":
+        raise UserError(f"--draws goes with --how draw; {how} gives the same table every time.")
+    for draw in range(draws or 1):
+        target = output if draws is None else tables.numbered(output, draw + 1)
+        given, count = tables.batches(table, ROWS_AT_ONCE)
+        filled = loaded.impute_batches(
+            counted(given, count), how=how, columns=columns or None, seed=seed, draw=draw
+        )
+        tables.write_like(target, table, loaded.learned_.codec.read, loaded.schema_, filled)
+        log.info("wrote %s", target)
+
+
+@main.command()
+@click.argument("model")
+@click.argument("table")
+@click.option("--output", "-o", default="-", help="CSV, Parquet or Arrow file; - is CSV on stdout")
+@click.option(
+    "--orders",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="orders of columns to take the mean over: more are steadier and slower",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="the same seed, same scores")
+@click.option("--threads", type=click.IntRange(min=1), help="CPU threads")
+def score(model: str, table: str, output: str, orders: int, seed: int, threads: int | None) -> None:
+    """Tell for each row of TABLE how usual it is to MODEL: log-likelihood and anomaly score.
+
+    \b
+    Example:
+      tabmt score people.tabmt new_people.csv -o scores.csv
+    """
+    from tabmt import tables
+    from tabmt.schema import plain_schema
+    from tabmt.score import SCORES
+    from tabmt.synthesizer import TabMT
+
+    loaded = TabMT.load(model).set_params(threads=threads)
     if output != tables.STDOUT:
         tables.file_kind(Path(output))
-    heat = parse_temperatures(temperature, loaded.schema_.names)
-    batches = loaded.sample_batches(
-        rows, seed=seed, temperature=heat, complete=complete, decode=decode
+    given, count = tables.batches(table, ROWS_AT_ONCE)
+    found = (
+        loaded.score(part, orders=orders, seed=seed, kind="arrow") for part in counted(given, count)
     )
-    tables.write_file(output, loaded.schema_, counted(batches, rows))
+    tables.write_file(output, plain_schema(SCORES), found)
     if output != tables.STDOUT:
-        log.info("wrote %s rows to %s", f"{rows:,}", output)
+        log.info("wrote %s", output)
 
 
 @main.command()
@@ -249,45 +369,7 @@ def info(model: str, as_json: bool) -> None:
         everything = {"card": card.to_json(), "schema": loaded.schema_.to_json()}
         click.echo(json.dumps(everything, indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    settings, summary = card.settings, card.summary
-    console = Console(highlight=False)
-    weights = 0 if learned.net is None else sum(p.numel() for p in learned.net.parameters())
-    console.print(
-        f"[bold]{escape(model)}[/bold]: learned from {card.rows:,} rows, seed {card.seed}"
-    )
-    network = settings.network
-    console.print(
-        f"network   {network.network}, width {network.width}, depth {network.depth}, "
-        f"heads {network.heads}, dropout {network.dropout:g}, {weights:,} weights"
-    )
-    training = settings.train
-    console.print(
-        f"settings  batch size {training.batch_size}, learning rate {training.learning_rate:g}, "
-        f"target {training.target or 'none'}, threads {training.threads or 'not recorded'}",
-        markup=False,
-    )
-    if summary is None:
-        console.print("training  none: no column varies")
-    else:
-        loss = summary.valid_loss
-        held_out = "" if loss is None else f", held out {loss:.4f} nats per cell"
-        console.print(
-            f"training  {summary.steps:,} steps in {summary.seconds:.0f} s, ended by "
-            f"{summary.stopped}, weights of step {summary.best_step:,}{held_out}"
-        )
-    versions = ", ".join(f"{name} {version}" for name, version in card.versions.items())
-    console.print(f"made with {versions}\n")
-    grid = Table("column", "kind", "type", "codes", "gaps", "why", box=None, pad_edge=False)
-    for coded in learned.codec.coded:
-        column = coded.column
-        codes = f"{coded.size:,}" if coded.has_tokens else "-"
-        cells = (column.name, column.kind, column.dtype, codes, column.gaps, column.reason)
-        grid.add_row(*(escape(cell) for cell in cells))
-    console.print(grid)
+    show_model(model, learned)
 
 
 @main.command()
@@ -403,87 +485,6 @@ def demo(output: str, minutes: float) -> None:
     for sentence in verdict(judged.evaluation):
         click.echo(sentence)
     click.echo(f"The report is {folder / 'report.html'}; the model and the rows lie beside it.")
-
-
-def show(names: tuple[str, ...], rows: list[tuple[str, ...]], title: str) -> None:
-    """A small table for people, on standard error."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    grid = Table(*names, title=title)
-    for row in rows:
-        grid.add_row(*(escape(cell) for cell in row))
-    Console(stderr=True, highlight=False).print(grid)
-
-
-def parse_temperatures(given: tuple[str, ...], names: list[str]) -> dict[str, float]:
-    """`1.1` for all columns, `age=1.5` for one; later ones win."""
-    heat: dict[str, float] = {}
-    for text in given:
-        name, equals, number = text.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            raise UserError(
-                f"The temperature {text!r} is not a number, nor of the form COLUMN=NUMBER."
-            ) from None
-        heat |= {name: value} if equals else dict.fromkeys(names, value)
-    return heat
-
-
-@contextmanager
-def training_progress() -> Iterator[Callable[["Progress"], None]]:
-    """A live line with loss, speed and time left; on no terminal, a plain line now and then."""
-    if not sys.stderr.isatty() or log.getEffectiveLevel() > logging.INFO:
-        last = time.monotonic()
-
-        def say(progress: "Progress") -> None:
-            nonlocal last
-            if time.monotonic() - last >= QUIET_SECONDS:
-                last = time.monotonic()
-                log.info(describe(progress))
-
-        yield say
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    with Bar(
-        BarColumn(), TextColumn("{task.description}"), console=Console(stderr=True), transient=True
-    ) as bar:
-        task = bar.add_task("", total=1.0)
-
-        def draw(progress: "Progress") -> None:
-            done = progress.seconds / max(progress.seconds + progress.seconds_left, 1e-9)
-            bar.update(task, completed=done, description=describe(progress))
-
-        yield draw
-
-
-def describe(progress: "Progress") -> str:
-    left = f"{progress.seconds_left / 60:.1f} min left"
-    if progress.seconds_left < 60:
-        left = f"{progress.seconds_left:.0f} s left"
-    held_out = "" if progress.valid is None else f"  held out {progress.valid:.4f}"
-    return (
-        f"step {progress.step}  loss {progress.loss:.4f}{held_out}  "
-        f"{progress.rows_per_second:,.0f} rows/s  {left}"
-    )
-
-
-def counted(batches: "Iterator[pa.Table]", rows: int) -> "Iterator[pa.Table]":
-    """The same batches, with a word on how far they are."""
-    started = last = time.monotonic()
-    done = 0
-    for batch in batches:
-        done += batch.num_rows
-        yield batch
-        now = time.monotonic()
-        if now - last >= QUIET_SECONDS:
-            last = now
-            log.info("%s of %s rows, %.0f rows/s", f"{done:,}", f"{rows:,}", done / (now - started))
 
 
 if __name__ == "__main__":

@@ -167,15 +167,15 @@ def fill_gaps(
     """The table as given, with drawn values in its gaps. Ids are nobody's to invent."""
     columns = []
     for column in codec.schema.columns:
-        original = combine(table.column(column.name))
+        original = table.column(column.name)
         if column.kind == "id" or column.name in leave:
             columns.append(original)
             continue
-        values = combine(drawn.column(column.name))
+        values = drawn.column(column.name)
         written = text.is_text(original.type) and not text.is_text(values.type)
         if written and column.format is not None:
-            values = text.write(values, column.format, column.gap_text)
-        columns.append(_joined(_is_known(original, column), original, values))
+            values = text.write(combine(values), column.format, column.gap_text)
+        columns.append(_joined(_is_known(combine(original), column), original, values))
     filled = pa.Table.from_arrays(columns, names=codec.schema.names)
     return filled.select(table.column_names).replace_schema_metadata(table.schema.metadata)
 
@@ -186,15 +186,15 @@ def put_prompts(
     """Drawn rows with the prompted cells as they were given; `kept` tells which, (rows, columns
     of the prompts)."""
     names = codec.schema.names
-    for given, name in enumerate(prompts.column_names):
+    for cell, name in enumerate(prompts.column_names):
         place = names.index(name)
         coded = codec.coded[place]
         column = prompts.column(name)
-        known = pc.and_(_is_known(combine(column), coded.column), pa.array(kept[:, given]))
-        values = as_given(combine(typed(column, coded.column)), coded)
-        joined = _joined(known, values, combine(drawn.column(name)))
-        field = drawn.schema.field(place)
-        drawn = drawn.set_column(place, field, joined.cast(field.type))
+        known = pc.and_(_is_known(combine(column), coded.column), pa.array(kept[:, cell]))
+        given = combine(drawn.column(name)).type
+        values = combine(as_given(combine(typed(column, coded.column)), coded)).cast(given)
+        joined = _joined(pc.invert(known), drawn.column(name), values)
+        drawn = drawn.set_column(place, drawn.schema.field(place), joined)
     return drawn
 
 
@@ -217,21 +217,17 @@ def _is_known(array: pa.Array, column: Column) -> pa.Array:
     return known
 
 
-def _joined(known: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
+def _joined(known: pa.Array, one: pa.ChunkedArray, other: pa.ChunkedArray | pa.Array) -> pa.Array:
     """`one` where it is known, `other` elsewhere, in the type of `one`."""
-    dtype = one.type
-    if not pa.types.is_dictionary(dtype):
-        if pa.types.is_dictionary(other.type):
-            other = other.dictionary_decode()
-        return pc.if_else(known, one, other.cast(dtype))
-    words = pa.concat_arrays(
-        [one.dictionary, pc.unique(_plain(other).drop_null()).cast(dtype.value_type)]
+    plain = combine(one)
+    values = pc.if_else(known, plain, combine(other).cast(plain.type))
+    if not pa.types.is_dictionary(one.type):
+        return values.cast(one.type)
+    words = values[:0]
+    if one.num_chunks:
+        words = one.unify_dictionaries().chunk(0).dictionary.cast(plain.type).drop_null()
+    words = pc.unique(pa.concat_arrays([words, values.drop_null()]))
+    indices = pc.index_in(values, words).cast(one.type.index_type)
+    return pa.DictionaryArray.from_arrays(
+        indices, words.cast(one.type.value_type), ordered=one.type.ordered
     )
-    words = pc.unique(words.drop_null())
-    values = pc.if_else(known, _plain(one), _plain(other).cast(dtype.value_type))
-    indices = pc.index_in(values, words).cast(dtype.index_type)
-    return pa.DictionaryArray.from_arrays(indices, words, ordered=dtype.ordered)
-
-
-def _plain(array: pa.Array) -> pa.Array:
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array

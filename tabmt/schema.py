@@ -108,6 +108,13 @@ class Schema:
         return cls(columns, Source(**data["source"]))
 
 
+def plain_schema(arrow: pa.Schema) -> Schema:
+    """A schema for tables of our own making, which nobody learns."""
+    return Schema(
+        tuple(Column(name=one.name, kind="categorical", dtype=str(one.type)) for one in arrow)
+    )
+
+
 def parse_type(text_: str) -> pa.DataType:
     """The Arrow type that prints as `text_`. Covers the flat types that tables hold."""
     if match := re.fullmatch(r"dictionary<values=(.+), indices=(u?int\d+), ordered=([01])>", text_):

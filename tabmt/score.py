@@ -13,6 +13,8 @@ from tabmt.partial import partial_tokens
 from tabmt.seeds import derive
 from tabmt.tokens import MASK
 
+SCORES = pa.schema({"log_prob": pa.float64(), "anomaly": pa.float64(), "oddest": pa.string()})
+
 
 def log_prob(learned: Learned, table: pa.Table, orders: int, seed: int, threads: int) -> np.ndarray:
     """(rows,) nats, of the mixture of some orders."""
@@ -34,7 +36,8 @@ def score(learned: Learned, table: pa.Table, orders: int, seed: int, threads: in
             "log_prob": most + np.log(np.exp(rows - most).mean(0)),
             "anomaly": -mean.sum(1) / known,
             "oddest": pa.array(oddest, pa.string()),
-        }
+        },
+        schema=SCORES,
     )
 
 

@@ -325,6 +325,8 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             filled = pa.concat_tables(parts).combine_chunks()
             if source.kind == "csv":
                 filled = self._fitted.codec.read(filled)
+            if source.pandas is not None:
+                filled = filled.replace_schema_metadata({"pandas": source.pandas})
             found.append(tables.give_back(filled, schema, kind))
         return found if draws is not None else found[0]
 

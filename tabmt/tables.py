@@ -6,6 +6,8 @@ it is written beside its place and renamed when it is complete.
 """
 
 import contextlib
+import dataclasses
+import itertools
 import json
 import logging
 import os
@@ -372,6 +374,39 @@ def write_file(path: str | Path, schema: Schema, tables: Iterable[pa.Table]) -> 
         with new(str(beside), schema.arrow) as writer:
             for table in tables:
                 writer.write_table(table)
+
+
+def write_like(
+    path: str | Path,
+    source: str,
+    read: Callable[[pa.Table], pa.Table],
+    schema: Schema,
+    tables: Iterable[pa.Table],
+) -> None:
+    """Write tables of a file's own types, as `source` has them: text stays letter for letter if
+    both files are CSV; `read` gives the types that text stands for."""
+    typed = file_kind(Path(source)) == "csv" and file_kind(Path(path)) != "csv"
+    rest = iter(tables)
+    first = next(rest)
+    by_name = {column.name: column for column in schema.columns}
+    columns = [by_name[name] for name in first.column_names]
+    if not typed:
+        columns = [
+            dataclasses.replace(column, dtype=str(field.type))
+            for column, field in zip(columns, first.schema, strict=True)
+        ]
+    own = dataclasses.replace(schema, columns=tuple(columns))
+    every = itertools.chain([first], rest)
+    write_file(path, own, (read(table).select(own.names) if typed else table for table in every))
+
+
+def numbered(path: str, number: int) -> str:
+    """`people.csv` -> `people.1.csv`."""
+    name = Path(path).name
+    suffix = next(
+        end for end in sorted(SUFFIXES, key=len, reverse=True) if name.lower().endswith(end)
+    )
+    return str(Path(path).with_name(f"{name[: -len(suffix)]}.{number}{name[-len(suffix) :]}"))
 
 
 def write_text(path: Path, text_: str) -> None:

@@ -23,6 +23,7 @@ LAYERS = [  # a module may import only from earlier lines
     {"synthesizer", "demo", "metrics"},
     {"evaluate"},
     {"report"},
+    {"console", "arguments"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
