@@ -430,7 +430,8 @@ class Judge:
         ]  # fmt: skip
         for rule in self.rules:
             ours, real = (
-                validity.broken_rule_share(rule, rows, schema) for rows in (table, self.train_table)
+                validity.broken_rule_share(rule, rows, schema, self.train_table)
+                for rows in (table, self.train_table)
             )
             note = f"share of rows; {rule.text}"
             scores.append(score(f"rule: {rule.name}", f"Breaks {rule.name}", ours, real, note))

@@ -5,7 +5,7 @@ itself is `sample`'s.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +20,8 @@ from tabmt.errors import UserError
 from tabmt.learned import Learned
 from tabmt.likelihood import probabilities
 from tabmt.prompts import Prompt
-from tabmt.sample import Improbable, draw_order, fill, fill_where
+from tabmt.rulebook import Page
+from tabmt.sample import Improbable, Keeper, draw_order, fill, fill_where
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
 
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 CHUNK = 512  # rows that share one order of columns (the paper's generation batch)
 MANY_ROWS = 8192  # so many rows have orders enough in chunks of twice the size, which are faster
 BATCH_ROWS = 32 * CHUNK  # rows decoded and written at a time
+MOST_ATTEMPTS = 50  # at rows that keep every rule
+
+Rows = tuple[np.ndarray, dict[str, Bounds]]  # codes, and where the numbers of columns must lie
 
 
 @dataclass(frozen=True)
@@ -61,26 +65,32 @@ def rows_in_batches(learned: Learned, rows: int, request: Request) -> Iterator[p
 def _mixed_parts(
     learned: Learned, rows: int, first: int, chunk: int, request: Request
 ) -> tuple[np.ndarray, dict[str, Bounds]]:
-    """Codes of new rows of all parts, and where the numbers of prompted columns must lie."""
+    """Codes of new rows of all parts, and where the numbers of some columns must lie."""
     shares = [share for share, _ in request.parts]
-    found, bounds = [], []
+    parts = []
     for place, size in enumerate(_sizes(rows, shares)):
-        prompts = request.parts[place][1]
         stream = derive(request.seed, "part", place) if place else request.seed
-        found.append(_new_tokens(learned, size, first, chunk, stream, request, prompts))
-        bounds.append(_bounds(learned, found[-1], prompts, stream, first))
-    if len(found) == 1:
-        return found[0], bounds[0]
-    order = numpy_stream(request.seed, "mix", first).permutation(rows)
-    within = {}
-    for name in {name for part in bounds for name in part}:
+        parts.append(_part(learned, size, first, chunk, stream, request, request.parts[place][1]))
+    tokens, within = _stacked(parts)
+    if len(parts) > 1:
+        order = numpy_stream(request.seed, "mix", first).permutation(rows)
+        tokens = tokens[order]
+        within = {name: (low[order], high[order]) for name, (low, high) in within.items()}
+    return tokens, within
+
+
+def _stacked(parts: Sequence[Rows]) -> Rows:
+    """Rows one below the other; where a part has no bounds for a column, there are none."""
+    names = {name for _, within in parts for name in within}
+    bounds = {}
+    for name in sorted(names):
         ends = [
-            part.get(name, (np.full(len(codes), -np.inf), np.full(len(codes), np.inf)))
-            for part, codes in zip(bounds, found, strict=True)
+            within.get(name, (np.full(len(tokens), -np.inf), np.full(len(tokens), np.inf)))
+            for tokens, within in parts
         ]
-        low, high = (np.concatenate(side)[order] for side in zip(*ends, strict=True))
-        within[name] = (low, high)
-    return np.concatenate(found)[order], within
+        low, high = (np.concatenate(side) for side in zip(*ends, strict=True))
+        bounds[name] = (low, high)
+    return np.concatenate([tokens for tokens, _ in parts]), bounds
 
 
 def _sizes(rows: int, shares: Sequence[float]) -> list[int]:
@@ -89,7 +99,7 @@ def _sizes(rows: int, shares: Sequence[float]) -> list[int]:
     return [int(size) for size in np.diff(ends, prepend=0)]
 
 
-def _new_tokens(
+def _part(
     learned: Learned,
     rows: int,
     first: int,
@@ -97,10 +107,11 @@ def _new_tokens(
     seed: int,
     request: Request,
     prompts: Mapping[str, Prompt],
-) -> np.ndarray:
+) -> Rows:
+    """Rows under one set of conditions, chunk by chunk."""
     codec, net, heat = learned.codec, learned.net, request.heat
     if net is None or rows == 0:
-        return np.zeros((rows, len(heat)), np.int64)
+        return np.zeros((rows, len(heat)), np.int64), {}
     names = [coded.column.name for coded in codec.token_columns]
     allowed: list[Tensor | None] = [None] * len(names)
     if request.complete:
@@ -113,44 +124,81 @@ def _new_tokens(
         (exact if prompt.exact else ranges).append(place)
     last = learned.target if learned.target not in exact + ranges else None
     device = next(net.parameters()).device
-    found = []
+
+    def fill_chunk(size: int, stream: int, keeper: Keeper | None) -> np.ndarray:
+        generator = torch.Generator().manual_seed(stream)
+        order = draw_order(len(heat), generator, last)
+        # What is given first, then what is restricted, then the rest, as the network was
+        # trained: any set of cells may be known.
+        asked = exact + [place for place in order.tolist() if place in ranges]
+        rest = order[~torch.isin(order, torch.tensor(asked, dtype=torch.int64))]
+        try:
+            filled = fill_where(
+                net,
+                size,
+                asked=asked,
+                temperature=heat,
+                generator=generator,
+                allowed=allowed,
+                order=rest,
+                device=device,
+                keeper=keeper,
+            )
+        except Improbable as error:
+            raise UserError(_improbable(names, prompts, error)) from error
+        return filled.cpu().numpy()
+
+    found: list[Rows] = []
+    spent = 0
     with train.threads(request.threads):
         for start in range(0, rows, chunk):
-            generator = torch.Generator().manual_seed(
-                derive(seed, "sample", (first + start) // chunk)
-            )
+            stream = derive(seed, "sample", (first + start) // chunk)
             size = min(chunk, rows - start)
-            order = draw_order(len(heat), generator, last)
-            if not prompts:
-                blank = torch.full((size, len(heat)), MASK, device=device)
-                filled = fill(
-                    net,
-                    blank,
-                    temperature=heat,
-                    allowed=allowed,
-                    generator=generator,
-                    order=order,
-                )
+            if learned.book.rules:
+                weights = [None if one is None else one.numpy() for one in allowed]
+                kept, tried = _ruled(learned, size, stream, fill_chunk, weights, prompts)
+                found.append(kept)
+                spent += tried
             else:
-                # What is given first, then what is restricted, then the rest, as the network
-                # was trained: any set of cells may be known.
-                asked = exact + [place for place in order.tolist() if place in ranges]
-                rest = order[~torch.isin(order, torch.tensor(asked))]
-                try:
-                    filled = fill_where(
-                        net,
-                        size,
-                        asked=asked,
-                        temperature=heat,
-                        generator=generator,
-                        allowed=allowed,
-                        order=rest,
-                        device=device,
-                    )
-                except Improbable as error:
-                    raise UserError(_improbable(names, prompts, error)) from error
-            found.append(filled.cpu().numpy())
-    return np.concatenate(found)
+                tokens = fill_chunk(size, stream, None)
+                rng = numpy_stream(stream, "choice")
+                found.append((tokens, _bounds(learned, tokens, prompts, rng)))
+    if spent:
+        log.info("rules: %s rows were drawn to keep %s", f"{spent:,}", f"{rows:,}")
+    return _stacked(found)
+
+
+def _ruled(
+    learned: Learned,
+    rows: int,
+    seed: int,
+    fill_chunk: Callable[[int, int, Keeper | None], np.ndarray],
+    weights: Sequence[np.ndarray | None],
+    prompts: Mapping[str, Prompt],
+) -> tuple[Rows, int]:
+    """Rows that keep every rule, and how many were drawn: dead ends are drawn again."""
+    found: list[Rows] = []
+    missing, spent = rows, 0
+    for attempt in range(MOST_ATTEMPTS):
+        stream = seed if attempt == 0 else derive(seed, "again", attempt)
+        rng = numpy_stream(stream, "rules")
+        size = missing if attempt == 0 else min(4 * missing + 16, max(rows, 64))
+        page = Page(learned.book, learned.codec, size, rng, base=weights, prompts=prompts)
+        tokens = fill_chunk(size, stream, page)
+        spent += size
+        kept = np.flatnonzero(page.kept())[:missing]
+        bounds = _bounds(learned, tokens, prompts, rng)
+        bounds |= {name: (units, units) for name, units in page.units.items()}
+        within = {name: (low[kept], high[kept]) for name, (low, high) in bounds.items()}
+        found.append((tokens[kept], within))
+        missing -= len(kept)
+        if missing == 0:
+            return _stacked(found), spent
+    rule = page.broken_most()
+    raise UserError(
+        f"The rule {rule.name!r} ({rule.text}) left only {rows - missing} of {rows} rows in "
+        f"{spent} tries; loosen the conditions, or leave the rule out and fit again."
+    )
 
 
 def _improbable(names: list[str], prompts: Mapping[str, Prompt], error: Improbable) -> str:
@@ -163,16 +211,14 @@ def _improbable(names: list[str], prompts: Mapping[str, Prompt], error: Improbab
 
 
 def _bounds(
-    learned: Learned, tokens: np.ndarray, prompts: Mapping[str, Prompt], seed: int, first: int
+    learned: Learned, tokens: np.ndarray, prompts: Mapping[str, Prompt], rng: np.random.Generator
 ) -> dict[str, Bounds]:
     """Where the numbers of prompted columns must lie."""
-    found = {}
-    for place, coded in enumerate(learned.codec.token_columns):
-        name = coded.column.name
-        if name in prompts and isinstance(coded.codec, NumericCodec):
-            rng = numpy_stream(seed, "choice", name, first)
-            found[name] = prompts[name].within(tokens[:, place], coded, rng)
-    return found
+    return {
+        coded.column.name: prompts[coded.column.name].within(tokens[:, place], coded, rng)
+        for place, coded in enumerate(learned.codec.token_columns)
+        if coded.column.name in prompts and isinstance(coded.codec, NumericCodec)
+    }
 
 
 def without_gaps(columns: Sequence[CodedColumn]) -> list[Tensor | None]:

@@ -18,6 +18,8 @@ from tabmt.config import NetworkConfig
 from tabmt.errors import ModelFileError, UserError
 from tabmt.fields import Field
 from tabmt.networks import AnyNetwork, build
+from tabmt.rulebook import NO_RULES, RuleBook
+from tabmt.rules import Rule
 from tabmt.schema import Schema, but_the_table_has
 from tabmt.seeds import derive
 
@@ -29,6 +31,7 @@ class Learned:
     codec: TableCodec
     net: AnyNetwork | None
     card: Card
+    book: RuleBook = NO_RULES
 
     @property
     def target(self) -> int | None:
@@ -38,6 +41,10 @@ class Learned:
     def save(self, path: Path) -> None:
         arrays, entries = codec_parts.to_parts(self.codec)
         tensors = {f"codec/{name}": torch.from_numpy(a.copy()) for name, a in arrays.items()}
+        for place, rule in enumerate(self.book.rules):
+            if rule.together:
+                combinations = self.book.combinations[rule.name]
+                tensors[f"rules/{place}"] = torch.from_numpy(combinations.copy())
         if self.net is not None:
             weights = self.net.state_dict()
             tensors |= {f"net/{name}": tensor for name, tensor in weights.items()}
@@ -67,9 +74,16 @@ def _from_parts(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> L
     arrays = {k.removeprefix("codec/"): v.numpy() for k, v in tensors.items() if k[:6] == "codec/"}
     codec = codec_parts.from_parts(schema, arrays, metadata["codecs"])
     weights = {k.removeprefix("net/"): v for k, v in tensors.items() if k[:4] == "net/"}
-    assert len(arrays) + len(weights) == len(tensors), "unknown tensors"
+    rules = [Rule.parse(name, text) for name, text in schema.rules.items()]
+    together = {
+        rule.name: tensors[f"rules/{place}"].numpy()
+        for place, rule in enumerate(rules)
+        if rule.together
+    }
+    assert len(arrays) + len(weights) + len(together) == len(tensors), "unknown tensors"
+    book = RuleBook(tuple(rules), together)
     if not codec.token_columns:
-        return Learned(codec, None, card)
+        return Learned(codec, None, card, book)
     # Before a network of the size that the file claims is built, the weights must have that size.
     codes = sum(coded.size for coded in codec.token_columns)
     config = card.settings.network
@@ -79,7 +93,7 @@ def _from_parts(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> L
     net = new_network(codec, config, card.seed)
     net.load_state_dict(weights)
     device, _ = train.pick_device("auto" if card.settings.train.device == "cuda" else "cpu")
-    return Learned(codec, net.to(device), card)
+    return Learned(codec, net.to(device), card, book)
 
 
 def new_network(codec: TableCodec, config: NetworkConfig, seed: int) -> AnyNetwork:

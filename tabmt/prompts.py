@@ -39,6 +39,12 @@ class Prompt:
         """Whether only one code is left."""
         return int((self.weights > 0).sum()) == 1
 
+    def admits(self, units: np.ndarray) -> np.ndarray:
+        """(n,) bool: which numbers the condition allows."""
+        if self.choices is not None:
+            return np.isin(units, self.choices)
+        return (units >= self.low) & (units <= self.high)
+
     def within(
         self, codes: np.ndarray, coded: CodedColumn, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:

@@ -64,6 +64,15 @@ class Quantized:
         points = np.concatenate([self.centres[self.atom], self.edges])
         return float(points.min()), float(points.max())
 
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """The first and the last number of each bin, and the code of each."""
+        codes = np.flatnonzero(~self.atom)
+        bins = np.arange(len(codes))
+        sides = [
+            self._keep_in_bin(edge, bins, None, None) for edge in (self.edges[:-1], self.edges[1:])
+        ]
+        return np.concatenate(sides), np.concatenate([codes, codes])
+
     def encode(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Codes of numbers, and which of them the codes cannot express (nearest code given)."""
         atom_codes, bin_codes = np.flatnonzero(self.atom), np.flatnonzero(~self.atom)

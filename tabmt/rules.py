@@ -3,9 +3,11 @@
 A rule is an expression over column names with + - * /, comparisons, `in`, `and`, `or`, `not`,
 numbers and quoted text; names that are not plain words stand in backticks. `if A then B` holds
 where A does not. A row with a gap in a column that the rule names cannot break it.
+`together(city, country)` allows only the combinations that the training table has.
 """
 
 import ast
+import functools
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -31,12 +33,18 @@ COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.GtE: operator.ge,
 }
 QUOTED = re.compile(r"`([^`]+)`")
+TOGETHER = re.compile(r"^\s*together\((.+)\)\s*$", re.S)
+SINGLE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
+TEXT = re.compile(r"""("[^"]*"|'[^']*')""")
 IF_THEN = re.compile(r"^\s*if\s+(.*?)\s+then\s+(.*)$", re.S)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """`trees` is one expression that must hold, or a condition and what must hold under it."""
+    """`trees` is one expression that must hold, or a condition and what must hold under it.
+
+    Without trees the rule is about combinations: `columns` go together as they did in training.
+    """
 
     name: str
     text: str
@@ -55,10 +63,25 @@ class Rule:
             return f"__column{len(quoted) - 1}"
 
         hidden = QUOTED.sub(hide, text)
+        if match := TOGETHER.match(hidden):
+            words = [word.strip() for word in match[1].split(",")]
+            names = [
+                quoted[int(word.removeprefix("__column"))] if word.startswith("__column") else word
+                for word in words
+            ]
+            if len(set(names)) < 2:
+                raise UserError(f"The rule {name!r} needs two columns or more: {text!r}.")
+            return cls(name, text, (), tuple(names))
+        # `a + b = c` is what people write; inside quotes it is text.
+        pieces = TEXT.split(hidden)
+        hidden = "".join(
+            piece if place % 2 else SINGLE_EQUALS.sub("==", piece)
+            for place, piece in enumerate(pieces)
+        )
         parts = IF_THEN.match(hidden)
         try:
-            pieces = parts.groups() if parts else (hidden,)
-            trees = tuple(ast.parse(piece.strip(), mode="eval").body for piece in pieces)
+            halves = parts.groups() if parts else (hidden,)
+            trees = tuple(ast.parse(half.strip(), mode="eval").body for half in halves)
         except SyntaxError as error:
             raise UserError(f"The rule {name!r} cannot be read: {text!r} ({error.msg}).") from error
         columns: list[str] = []
@@ -71,8 +94,13 @@ class Rule:
                         columns.append(node.id)
         return cls(name, text, trees, tuple(columns))
 
+    @property
+    def together(self) -> bool:
+        return not self.trees
+
     def broken(self, columns: Mapping[str, np.ndarray], gaps: Mapping[str, np.ndarray]) -> Any:
-        """(rows,) bool: which rows break the rule. Values are floats or text."""
+        """(rows,) bool: which rows break the rule. Values are floats or text, of any shapes that
+        broadcast."""
         for name in self.columns:
             if name not in columns:
                 raise UserError(
@@ -89,8 +117,25 @@ class Rule:
         holds = results[0] if len(results) == 1 else ~results[0] | results[1]
         broken = ~holds
         for name in self.columns:
-            broken &= ~gaps[name]
+            broken = broken & ~gaps[name]
         return broken
+
+    def equations(self) -> list[ast.Compare]:
+        """The parts `left == right` of the rule."""
+        return [
+            node
+            for tree in self.trees
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Compare)
+            and len(node.ops) == 1
+            and isinstance(node.ops[0], ast.Eq)
+        ]
+
+    def difference(self, equation: ast.Compare, columns: Mapping[str, np.ndarray]) -> Any:
+        """Left minus right of an equation; None if it is not about numbers."""
+        left = self._value(equation.left, columns)
+        right = self._value(equation.comparators[0], columns)
+        return left - right if _floats(left) and _floats(right) else None
 
     def _value(self, node: ast.expr, columns: Mapping[str, np.ndarray]) -> Any:
         def value(inner: ast.expr) -> Any:
@@ -109,7 +154,7 @@ class Rule:
                 return ~self._truth(value(node.operand))
             case ast.BoolOp():
                 join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-                return join.reduce([self._truth(value(part)) for part in node.values])
+                return functools.reduce(join, [self._truth(value(part)) for part in node.values])
             case ast.BinOp() if type(node.op) in ARITHMETIC:
                 return ARITHMETIC[type(node.op)](value(node.left), value(node.right))
             case ast.Compare():
@@ -142,7 +187,7 @@ class Rule:
             else:
                 raise TypeError("`is` compares nothing here; use ==")
             left = right
-        return np.logical_and.reduce(results)
+        return functools.reduce(np.logical_and, results)
 
 
 def _floats(value: Any) -> bool:
@@ -150,8 +195,10 @@ def _floats(value: Any) -> bool:
 
 
 def load_rules(path: str) -> list[Rule]:
-    """A JSON file {"name": "rule", ...}."""
+    """A JSON file {"name": "rule", ...}, or a schema file with such `rules` in it."""
     data = read_json(path, "rules")
+    if isinstance(data.get("rules"), dict):
+        data = data["rules"]
     if not all(isinstance(text, str) for text in data.values()):
         raise UserError(f'The rules file {path!r} must be of the form {{"name": "rule", ...}}.')
     return [Rule.parse(name, text) for name, text in data.items()]

@@ -7,7 +7,9 @@ order of its own) and check what users typed.
 
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +22,18 @@ MOST_CANDIDATES = 64  # ... and how many there may be before rows repeat one ano
 LEAST_MASS = 1e-8  # a condition that so little of the distribution meets cannot be met
 
 Allowed = Sequence[Tensor | None]
+
+
+class Keeper(Protocol):
+    """Narrows what each row may draw by what it has drawn before (rules between columns)."""
+
+    def allowed(self, column: int) -> np.ndarray | None:
+        """Weights of each row's codes, (B, K), which replace those of the column."""
+        ...
+
+    def drawn(self, column: int, codes: np.ndarray) -> None:
+        """Take note of what was drawn, (B,)."""
+        ...
 
 
 class Filling:
@@ -73,6 +87,10 @@ class Filling:
         prefixes[asked, column] = codes
         return masses
 
+    def codes(self, column: int) -> Tensor:
+        """(B,) codes of a column that was drawn."""
+        return self._prefixes[:, column][self._which]
+
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows, which may repeat."""
         used, self._which = torch.unique(self._which[rows], return_inverse=True)
@@ -98,9 +116,16 @@ def fill(
     if order is None:
         order = draw_order(tokens.shape[1], generator)
     filling = Filling(net, tokens, temperature=temperature, generator=generator)
-    for column in order.tolist():
-        filling.draw(column, None if allowed is None else allowed[column])
+    _draw_rest(filling, order, allowed or [None] * tokens.shape[1], None)
     return filling.tokens
+
+
+def _draw_rest(filling: Filling, order: Tensor, allowed: Allowed, keeper: Keeper | None) -> None:
+    for column in order.tolist():
+        weights = None if keeper is None else keeper.allowed(column)
+        filling.draw(column, allowed[column] if weights is None else torch.from_numpy(weights))
+        if keeper is not None:
+            keeper.drawn(column, filling.codes(column).cpu().numpy())
 
 
 class Improbable(UserError):
@@ -121,6 +146,7 @@ def fill_where(
     allowed: Allowed,
     order: Tensor,
     device: torch.device,
+    keeper: Keeper | None = None,
 ) -> Tensor:
     """Rows that meet conditions, without rejection: (rows, C).
 
@@ -128,6 +154,7 @@ def fill_where(
     `order`. A row whose later conditions had little mass left came too often; so candidates are
     drawn for the asked columns alone, more than rows, and as many as rows are picked by the
     masses that their conditions met. With conditions on one column, all masses are equal.
+    A `keeper` narrows what the columns of `order` may be, row by row.
     """
     several = sum(int((_weights(allowed, column) > 0).sum()) > 1 for column in asked) > 1
     candidates = POOL if several else 1
@@ -151,8 +178,10 @@ def fill_where(
             filling.keep(_resample(weights, rows, generator))
             break
         candidates = min(MOST_CANDIDATES, max(2, math.ceil(rows / effective)) * candidates)
-    for column in order.tolist():
-        filling.draw(column, allowed[column])
+    if keeper is not None:
+        for column in asked:
+            keeper.drawn(column, filling.codes(column).cpu().numpy())
+    _draw_rest(filling, order, allowed, keeper)
     return filling.tokens
 
 

@@ -13,7 +13,7 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -78,6 +78,7 @@ class Source:
 class Schema:
     columns: tuple[Column, ...]
     source: Source = Source("arrow")
+    rules: Mapping[str, str] = field(default_factory=dict)  # name -> rule (rules.py)
 
     @property
     def names(self) -> list[str]:
@@ -96,7 +97,8 @@ class Schema:
             entries = dataclasses.asdict(column).items()
             always = ("name", "kind", "dtype", "gaps", "reason")
             columns.append({k: v for k, v in entries if k in always or v is not None})
-        return {"columns": columns, "source": dataclasses.asdict(self.source)}
+        found = {"columns": columns, "source": dataclasses.asdict(self.source)}
+        return found | ({"rules": dict(self.rules)} if self.rules else {})
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Schema":
@@ -105,7 +107,7 @@ class Schema:
         for column in columns:
             assert column.kind in get_args(Kind)
             parse_type(column.dtype)
-        return cls(columns, Source(**data["source"]))
+        return cls(columns, Source(**data["source"]), dict(data.get("rules", {})))
 
 
 def plain_schema(arrow: pa.Schema) -> Schema:
@@ -152,7 +154,14 @@ def infer(
         _infer_column(name, column, source.kind == "csv", gaps, edits.get(name, {}))
         for name, column in zip(table.column_names, table.columns, strict=True)
     ]
-    return Schema(tuple(columns), source)
+    return Schema(tuple(columns), source, _rules(overrides))
+
+
+def _rules(overrides: Mapping[str, Any] | None) -> dict[str, str]:
+    rules = {} if overrides is None else overrides.get("rules", {})
+    if not isinstance(rules, Mapping) or not all(isinstance(rule, str) for rule in rules.values()):
+        raise UserError('The rules of a schema are of the form {"rules": {"name": "rule", ...}}.')
+    return {str(name): rule for name, rule in rules.items()}
 
 
 def check_table(table: pa.Table) -> None:
@@ -173,7 +182,7 @@ def check_names(names: list[str]) -> None:
 def _edits(overrides: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     if overrides is None:
         return {}
-    entries = overrides.get("columns") if isinstance(overrides, Mapping) else None
+    entries = overrides.get("columns", []) if isinstance(overrides, Mapping) else None
     if not isinstance(entries, list) or not all(
         isinstance(entry, Mapping) and isinstance(entry.get("name"), str) for entry in entries
     ):

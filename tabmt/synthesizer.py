@@ -41,6 +41,7 @@ from tabmt.errors import ModelFileError, UserError, read_json
 from tabmt.generate import Request, rows_in_batches
 from tabmt.learned import Learned, new_network, token_column
 from tabmt.prompts import parts as parts_of
+from tabmt.rulebook import RuleBook
 from tabmt.schema import Schema, but_the_table_has, check_table, infer
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
@@ -143,12 +144,13 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         target = token_column(codec, settings.train.target, "target")
         tokens = codec.encode(arrow)
         _try_codec(codec)
+        book = RuleBook.write(codec, arrow, tokens) if start is None else start.book
         rows = arrow.num_rows
         del arrow
         card = Card(rows, self.seed, settings, None, _versions())
         if tokens.shape[1] == 0:
             log.warning("No column varies, so there is nothing to learn.")
-            self.learned_ = Learned(codec, None, card)
+            self.learned_ = Learned(codec, None, card, book)
             return self
 
         device, reason = train.pick_device(settings.train.device)
@@ -198,7 +200,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             summary.stopped,
             summary.best_step,
         )
-        self.learned_ = Learned(codec, net, dataclasses.replace(card, summary=summary))
+        self.learned_ = Learned(codec, net, dataclasses.replace(card, summary=summary), book)
         return self
 
     @property

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from tabmt import generate
 from tabmt.errors import ModelFileError, UserError
-from tabmt.sample import fill
+from tabmt.sample import fill_where
 from tabmt.synthesizer import NotFitted, TabMT
 from tests.conftest import TINY
 from tests.tables import every_type, mixed_frame
@@ -327,11 +327,11 @@ def test_settings_are_chosen_for_the_table_and_recorded():
 def test_a_target_is_drawn_last(monkeypatch):
     seen = []
 
-    def spy(net, tokens, *, order, **options):
+    def spy(net, rows, *, order, **options):
         seen.append(int(order[-1]))
-        return fill(net, tokens, order=order, **options)
+        return fill_where(net, rows, order=order, **options)
 
-    monkeypatch.setattr(generate, "fill", spy)
+    monkeypatch.setattr(generate, "fill_where", spy)
     model = TabMT(steps=2, target="group", **TINY).fit(mixed_frame())
     place = [coded.column.name for coded in model.learned_.codec.token_columns].index("group")
     assert len(model.sample(2000, seed=0)) == 2000

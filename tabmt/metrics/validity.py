@@ -3,10 +3,11 @@
 import numpy as np
 import pyarrow as pa
 
-from tabmt.grid import is_number, is_time
-from tabmt.metrics.view import View, as_numbers, as_words
+from tabmt.errors import UserError
+from tabmt.metrics.view import View
 from tabmt.rules import Rule
 from tabmt.schema import Schema
+from tabmt.values import as_words, plain_values
 
 
 def outside_support(train: View, synthetic: View) -> dict[str, float]:
@@ -39,18 +40,23 @@ def type_differences(real: pa.Table, synthetic: pa.Table) -> dict[str, str]:
     return found
 
 
-def broken_rule_share(rule: Rule, table: pa.Table, schema: Schema) -> float:
-    """Share of rows that break a rule."""
+def broken_rule_share(rule: Rule, table: pa.Table, schema: Schema, train: pa.Table) -> float:
+    """Share of rows that break a rule. Combinations are those of the training table."""
+    if rule.together:
+        rows, seen = (_combinations(one, rule.columns) for one in (table, train))
+        known = set(seen)
+        return sum(row not in known for row in rows) / max(len(rows), 1)
     columns, gaps = {}, {}
     for column in schema.columns:
         if column.name in rule.columns and column.name in table.column_names:
-            array = table.column(column.name)
-            dtype = column.type
-            if is_number(dtype) or is_time(dtype) or pa.types.is_boolean(dtype):
-                columns[column.name] = as_numbers(array, column)
-                gaps[column.name] = np.isnan(columns[column.name])
-            else:
-                words = as_words(array)
-                gaps[column.name] = np.asarray(words.is_null().to_numpy(zero_copy_only=False))
-                columns[column.name] = np.array(words.fill_null("").to_pylist(), dtype=str)
+            columns[column.name], gaps[column.name] = plain_values(
+                table.column(column.name), column
+            )
     return float(np.mean(rule.broken(columns, gaps)))
+
+
+def _combinations(table: pa.Table, names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    for name in names:
+        if name not in table.column_names:
+            raise UserError(f"A rule names a column {name!r} that is not there.")
+    return list(zip(*(as_words(table.column(name)).to_pylist() for name in names), strict=True))
