@@ -258,7 +258,8 @@ def _reading(path: Path, kind: SourceKind) -> Iterator[None]:
     except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
         if kind == "csv" and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
             raise UserError(_not_utf8(path)) from error
-        reason = str(error).splitlines()[0]
+        # Arrow names the row only if the first of its passes meets the error.
+        reason = re.sub(r"Row #\d+: ", "", str(error).splitlines()[0])
         raise UserError(f"{str(path)!r} cannot be read as {kind}: {reason}") from error
 
 

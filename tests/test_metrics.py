@@ -192,8 +192,8 @@ def test_types_that_differ_are_named():
 def test_broken_rules_are_counted_by_share():
     table = pa.table({"a": [1, 2, 3, 4], "b": [2, 2, 2, None], "c": list("xyxy")})
     schema = infer(table)
-    assert validity.broken_rule_share(Rule.parse("r", "b >= a"), table, schema) == 0.25
-    assert validity.broken_rule_share(Rule.parse("r", "c == 'x'"), table, schema) == 0.5
+    assert validity.broken_rule_share(Rule.parse("r", "b >= a"), table, schema, table) == 0.25
+    assert validity.broken_rule_share(Rule.parse("r", "c == 'x'"), table, schema, table) == 0.5
 
 
 def test_gap_metrics_see_rates_and_correlations():
@@ -220,7 +220,7 @@ def test_numbers_in_a_csv_file_are_numbers_to_a_rule():
     table = pa.table({"k": ["0", "1", "2", "9"] * 5})
     schema = infer(table, Source("csv"))
     assert schema.columns[0].kind == "categorical"
-    assert validity.broken_rule_share(Rule.parse("r", "k in [0, 1, 2]"), table, schema) == 0.25
+    assert validity.broken_rule_share(Rule.parse("r", "k in [0, 1, 2]"), table, schema, table) == 0.25
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
