@@ -228,7 +228,7 @@ def sample(
     """Generate rows from MODEL; they are written as they are made.
 
     \b
-    Examples:
+    Example:
       tabmt sample people.tabmt -n 1000 -o synthetic.csv --temperature 1.1 --temperature age=1.5
       tabmt sample people.tabmt -n 500 --where "sex = Female" --where "age in 30..40" -o women.csv
       tabmt sample people.tabmt --prompts half_known.csv -o completed.csv
@@ -304,11 +304,17 @@ def impute(
     tables.file_kind(Path(output))
     if draws is not None and how != "draw":
         raise UserError(f"--draws goes with --how draw; {how} gives the same table every time.")
+    warned: set[str] = set()
     for draw in range(draws or 1):
         target = output if draws is None else tables.numbered(output, draw + 1)
         given, count = tables.batches(table, ROWS_AT_ONCE)
         filled = loaded.impute_batches(
-            counted(given, count), how=how, columns=columns or None, seed=seed, draw=draw
+            counted(given, count),
+            how=how,
+            columns=columns or None,
+            seed=seed,
+            draw=draw,
+            warned=warned,
         )
         tables.write_like(target, table, loaded.learned_.codec.read, loaded.schema_, filled)
         log.info("wrote %s", target)

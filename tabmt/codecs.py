@@ -169,7 +169,14 @@ class CodedColumn:
         odd[rows] = unseen
         return tokens, odd, values
 
-    def encode(self, array: pa.ChunkedArray, *, gaps_expected: bool = False) -> np.ndarray:
+    def encode(
+        self,
+        array: pa.ChunkedArray,
+        *,
+        gaps_expected: bool = False,
+        warned: set[str] | None = None,
+    ) -> np.ndarray:
+        """`warned` holds the columns of which a word was said, for tables that come in parts."""
         tokens, unseen, values = self.look(array)
         name, gaps = self.column.name, len(tokens) - len(values)
         if gaps and self.column.gaps == "none" and self.has_tokens and not gaps_expected:
@@ -188,12 +195,16 @@ class CodedColumn:
             case ConstantCodec(values=seen):
                 only = f"only {seen[0]}" if len(seen) else "only gaps"
                 raise UserError(f"Column {name!r} has other values than the model saw: {only}.")
-        log.warning(
-            "Column %r: %d values lie outside what the model has seen; "
-            "each is taken for the nearest that it has.",
-            name,
-            int(unseen.sum()),
-        )
+        if warned is None or name not in warned:
+            log.warning(
+                "Column %r has values outside what the model has seen; each is taken for the "
+                "nearest that it has (%d of the first %d values).",
+                name,
+                int(unseen.sum()),
+                len(values),
+            )
+        if warned is not None:
+            warned.add(name)
         return tokens
 
     def decode(

@@ -5,6 +5,7 @@ itself is `sample`'s.
 """
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tabmt import train
-from tabmt.codecs import Bounds, CodedColumn, NumericCodec
+from tabmt.codecs import Bounds, CodedColumn, NumericCodec, TableCodec
 from tabmt.config import Decode, Imputation
 from tabmt.errors import UserError
 from tabmt.learned import Learned
@@ -22,6 +23,7 @@ from tabmt.likelihood import probabilities
 from tabmt.prompts import Prompt
 from tabmt.rulebook import Page
 from tabmt.sample import Improbable, Keeper, draw_order, fill, fill_where
+from tabmt.schema import but_the_table_has
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
 
@@ -45,6 +47,25 @@ class Request:
     decode: Decode = "inside"
     threads: int = 1
     parts: Sequence[tuple[float, Mapping[str, Prompt]]] = field(default=((1.0, {}),))
+
+
+def temperatures(temperature: float | Mapping[str, float], codec: TableCodec) -> Tensor:
+    """(C,) float64: one temperature per token column."""
+    names = codec.schema.names
+    given = temperature if isinstance(temperature, Mapping) else dict.fromkeys(names, temperature)
+    for name, value in given.items():
+        if name not in names:
+            raise UserError(
+                f"A temperature is set for column {name!r}, {but_the_table_has(str(name), names)}"
+            )
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or value < 0:
+            raise UserError(
+                f"The temperature of column {name!r} is {value!r}, but must be a number from 0 "
+                "(1 is the model's own distribution)."
+            )
+    heat = [given.get(coded.column.name, 1.0) for coded in codec.token_columns]
+    return torch.tensor(heat, dtype=torch.float64)
 
 
 def rows_in_batches(learned: Learned, rows: int, request: Request) -> Iterator[pa.Table]:

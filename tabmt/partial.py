@@ -32,9 +32,9 @@ def completed(
     else:
         whole, _ = tables.load(_one_row(source))
         found = _repeated(whole, rows)
-    first = 0
+    first, warned = 0, set[str]()
     for table in found:
-        yield _complete_part(learned, table, keep, request, first)
+        yield _complete_part(learned, table, keep, request, first, warned)
         first += table.num_rows
 
 
@@ -57,10 +57,10 @@ def _repeated(table: pa.Table, rows: int) -> Iterator[pa.Table]:
 
 
 def _complete_part(
-    learned: Learned, table: pa.Table, keep: Any, request: Request, first: int
+    learned: Learned, table: pa.Table, keep: Any, request: Request, first: int, warned: set[str]
 ) -> pa.Table:
     codec = learned.codec
-    tokens = partial_tokens(codec, table)
+    tokens = partial_tokens(codec, table, warned=warned)
     kept = known_cells(codec, table) & _kept(table, keep, request.seed, first)
     places = {name: place for place, name in enumerate(table.column_names)}
     for place, coded in enumerate(codec.token_columns):
@@ -97,6 +97,7 @@ def imputed(
     how: Imputation,
     columns: Sequence[str] | None,
     draw: int,
+    warned: set[str],
 ) -> Iterator[pa.Table]:
     """Tables with their gaps filled, in their own types."""
     codec = learned.codec
@@ -112,7 +113,7 @@ def imputed(
         for start in range(0, max(whole.num_rows, 1), BATCH_ROWS):
             table = whole.slice(start, BATCH_ROWS)
             codec.check_columns(table)
-            tokens = partial_tokens(codec, table, leave)
+            tokens = partial_tokens(codec, table, leave, warned)
             means: dict[str, np.ndarray] = {}
             if how == "draw":
                 tokens = generate.complete(
@@ -133,7 +134,12 @@ def imputed(
             first += table.num_rows
 
 
-def partial_tokens(codec: TableCodec, table: pa.Table, leave: Collection[str] = ()) -> np.ndarray:
+def partial_tokens(
+    codec: TableCodec,
+    table: pa.Table,
+    leave: Collection[str] = (),
+    warned: set[str] | None = None,
+) -> np.ndarray:
     """(rows, C): gaps and columns that are not there are MASK, to be filled. In the columns of
     `leave`, a gap is known to be one, if the model has learned gaps there."""
     codec.check_columns(table, all_of_them=False)
@@ -141,7 +147,7 @@ def partial_tokens(codec: TableCodec, table: pa.Table, leave: Collection[str] = 
     for place, coded in enumerate(codec.token_columns):
         name = coded.column.name
         if name in table.column_names:
-            codes = coded.encode(table.column(name), gaps_expected=True)
+            codes = coded.encode(table.column(name), gaps_expected=True, warned=warned)
             if coded.missing_code is not None and name not in leave:
                 codes = np.where(codes == coded.missing_code, MASK, codes)
             tokens[:, place] = codes

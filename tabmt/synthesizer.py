@@ -9,7 +9,6 @@ import hashlib
 import importlib.metadata
 import json
 import logging
-import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,11 +37,11 @@ from tabmt.config import (
     TrainConfig,
 )
 from tabmt.errors import ModelFileError, UserError, read_json
-from tabmt.generate import Request, rows_in_batches
+from tabmt.generate import Request, rows_in_batches, temperatures
 from tabmt.learned import Learned, new_network, token_column
 from tabmt.prompts import parts as parts_of
 from tabmt.rulebook import RuleBook
-from tabmt.schema import Schema, but_the_table_has, check_table, infer
+from tabmt.schema import Schema, check_table, infer
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
 from tabmt.where import conditions
@@ -281,7 +280,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             raise UserError(f"decode is {decode!r}, but must be one of: inside, centre.")
         request = Request(
             seed=_seed(seed),
-            heat=_temperatures(temperature, learned.codec),
+            heat=temperatures(temperature, learned.codec),
             complete=complete,
             decode=decode,
             threads=self._threads,
@@ -321,9 +320,11 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         arrow, source = tables.load(table)
         schema = dataclasses.replace(self.schema_, source=source)
         seed = _seed(seed) if how == "draw" else 0
-        found = []
+        found, warned = [], set[str]()
         for draw in range(draws or 1):
-            parts = self.impute_batches([arrow], how=how, columns=columns, seed=seed, draw=draw)
+            parts = self.impute_batches(
+                [arrow], how=how, columns=columns, seed=seed, draw=draw, warned=warned
+            )
             filled = pa.concat_tables(parts).combine_chunks()
             if source.kind == "csv":
                 filled = self._fitted.codec.read(filled)
@@ -340,14 +341,27 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         columns: Sequence[str] | None = None,
         seed: int,
         draw: int = 0,
+        warned: set[str] | None = None,
     ) -> Iterator[pa.Table]:
-        """`impute` for a table in parts, of any size together, as Arrow tables."""
+        """`impute` for a table in parts, of any size together, as Arrow tables.
+
+        `draw` counts the draws of multiple imputation; `warned` holds the columns that a warning
+        was given of, so that it comes once.
+        """
         if how not in get_args(Imputation):
             raise UserError(f"how is {how!r}, but must be one of: draw, mode, mean.")
         learned = self._fitted
-        heat = _temperatures(1.0, learned.codec)
+        heat = temperatures(1.0, learned.codec)
         request = Request(seed=seed, heat=heat, complete=True, threads=self._threads)
-        return partial.imputed(learned, batches, request, how=how, columns=columns, draw=draw)
+        return partial.imputed(
+            learned,
+            batches,
+            request,
+            how=how,
+            columns=columns,
+            draw=draw,
+            warned=set() if warned is None else warned,
+        )
 
     def log_prob(self, table: Any, *, orders: int = 1, seed: int = 0) -> np.ndarray:
         """Log-probability of each row in nats, (rows,).
@@ -427,25 +441,6 @@ def _seed(seed: int | None) -> int:
         seed = secrets.randbelow(2**31)
         log.info("drawing with seed %d; give it again to get the same rows", seed)
     return seed
-
-
-def _temperatures(temperature: float | Mapping[str, float], codec: TableCodec) -> Tensor:
-    """(C,) float64: one temperature per token column."""
-    names = codec.schema.names
-    given = temperature if isinstance(temperature, Mapping) else dict.fromkeys(names, temperature)
-    for name, value in given.items():
-        if name not in names:
-            raise UserError(
-                f"A temperature is set for column {name!r}, {but_the_table_has(str(name), names)}"
-            )
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value < 0:
-            raise UserError(
-                f"The temperature of column {name!r} is {value!r}, but must be a number from 0 "
-                "(1 is the model's own distribution)."
-            )
-    heat = [given.get(coded.column.name, 1.0) for coded in codec.token_columns]
-    return torch.tensor(heat, dtype=torch.float64)
 
 
 def _fingerprint(tokens: np.ndarray, schema: Schema) -> str:

@@ -160,8 +160,8 @@ def test_new_rows_are_read_with_the_old_codes(caplog):
         codec.encode(pa.table({"age": [70, None], "city": ["Oslo", "Oslo"]}))
     assert [record.getMessage() for record in caplog.records] == [
         "Column 'age' has 1 gaps, but had none when the model was made; they are taken as unknown.",
-        "Column 'age': 1 values lie outside what the model has seen; "
-        "each is taken for the nearest that it has.",
+        "Column 'age' has values outside what the model has seen; each is taken for the "
+        "nearest that it has (1 of the first 1 values).",
     ]
 
 

@@ -53,9 +53,12 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("name", sorted(main.commands))
 def test_every_command_has_an_example_that_it_accepts(name):
     command = main.commands[name]
-    example = (command.help or "").partition("Example:")[2].split()
-    assert example[:2] == ["tabmt", name]
-    command.make_context(name, example[2:])
+    lines = (command.help or "").partition("Example:")[2].strip().splitlines()
+    assert lines
+    for line in lines:
+        example = shlex.split(line)
+        assert example[:2] == ["tabmt", name]
+        command.make_context(name, example[2:])
 
 
 def test_every_command_is_in_the_readme():
