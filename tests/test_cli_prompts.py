@@ -1,0 +1,133 @@
+"""Prompts, imputation and scores on the command line."""
+
+import io
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tabmt import TabMT
+from tests.tables import mixed_frame
+from tests.test_cli import FIT, fails_with, run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A CSV file, the same as Parquet, and a model of it."""
+    folder = tmp_path_factory.mktemp("people")
+    mixed_frame(400).to_csv(folder / "people.csv", index=False)
+    mixed_frame(400).to_parquet(folder / "people.parquet")
+    result = run("fit", folder / "people.csv", "-o", folder / "m.tabmt", *FIT, "--max-bins", 12)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def sampled(folder, *options):
+    result = run("sample", folder / "m.tabmt", "--seed", 1, *options)
+    assert result.exit_code == 0, result.output
+    return pd.read_csv(io.StringIO(result.stdout))
+
+
+def test_conditions_are_kept(folder):
+    rows = sampled(
+        folder,
+        *("-n", 60, "--where", "height in 150..160", "--where", "group in {a, b}"),
+        *("--where", "city is missing", "--where", "visits >= 1", "--where", "visits < 3"),
+    )
+    assert len(rows) == 60
+    assert rows["height"].between(150, 160).all() and rows["city"].isna().all()
+    assert set(rows["group"]) == {"a", "b"} and set(rows["visits"]) <= {1, 2}
+
+
+def test_classes_come_in_the_shares_that_were_asked_for(folder):
+    assert sampled(folder, "-n", 30, "--balance", "group")["group"].value_counts().tolist() == [
+        10,
+        10,
+        10,
+    ]
+    shares = sampled(folder, "-n", 40, "--balance", "group:a=1,b=3")["group"].value_counts()
+    assert shares.to_dict() == {"b": 30, "a": 10}
+
+
+def test_prompts_and_rows_to_be_like_come_from_files(folder, tmp_path):
+    prompts = mixed_frame(400)[["group", "height", "city"]].head(20)
+    prompts.loc[3, "height"] = np.nan
+    prompts.to_csv(tmp_path / "prompts.csv", index=False)
+    rows = sampled(folder, "--prompts", tmp_path / "prompts.csv")
+    given = prompts["height"].notna()
+    assert rows["height"][given].tolist() == prompts["height"][given].tolist()
+    assert rows["group"].tolist() == prompts["group"].tolist() and rows["height"].notna().all()
+    like = sampled(folder, "--like", tmp_path / "prompts.csv", "--keep", "group", "-n", 50)
+    assert like["group"].tolist() == [prompts["group"][i % 20] for i in range(50)]
+
+
+def test_impute_keeps_a_csv_file_letter_for_letter(folder, tmp_path):
+    text = (folder / "people.csv").read_text().splitlines()
+    out = tmp_path / "out.csv"
+    result = run("impute", folder / "m.tabmt", folder / "people.csv", "-o", out)
+    assert result.exit_code == 0, result.output
+    filled = out.read_text().splitlines()
+    assert len(filled) == len(text)
+    for before, after in zip(text, filled, strict=True):
+        for one, other in zip(before.split(","), after.split(","), strict=True):
+            assert one in ("", other) and other != ""
+
+
+def test_impute_writes_other_formats_and_several_draws(folder, tmp_path):
+    out = tmp_path / "out.parquet"
+    assert run("impute", folder / "m.tabmt", folder / "people.csv", "-o", out).exit_code == 0
+    assert pd.read_parquet(out)["weight"].dtype == "float64"
+    out = tmp_path / "many.csv"
+    result = run("impute", folder / "m.tabmt", folder / "people.csv", "-o", out, "--draws", 2)
+    assert result.exit_code == 0, result.output
+    one, two = (pd.read_csv(tmp_path / f"many.{i}.csv") for i in (1, 2))
+    known = mixed_frame(400)["weight"].notna()
+    assert one["weight"][known].equals(two["weight"][known])
+    assert not one["weight"].equals(two["weight"])
+
+
+def test_impute_fills_only_the_columns_it_is_told_to(folder, tmp_path):
+    out = tmp_path / "out.csv"
+    run("impute", folder / "m.tabmt", folder / "people.csv", "-o", out, "--column", "weight")
+    rows = pd.read_csv(out)
+    assert rows["weight"].notna().all()
+    assert rows["city"].isna().equals(mixed_frame(400)["city"].isna())
+
+
+def test_score_in_parts_gives_what_python_gives(folder, tmp_path):
+    result = run("score", folder / "m.tabmt", folder / "people.csv", "-o", tmp_path / "s.parquet")
+    assert result.exit_code == 0, result.output
+    scores = pd.read_parquet(tmp_path / "s.parquet")
+    ours = TabMT.load(folder / "m.tabmt").score(str(folder / "people.csv"), kind="pandas")
+    pd.testing.assert_frame_equal(scores, ours)
+    assert run("score", folder / "m.tabmt", folder / "people.csv").stdout.startswith("log_prob,")
+
+
+def test_mistakes_get_one_sentence_and_leave_nothing_behind(folder, tmp_path):
+    model, people = folder / "m.tabmt", folder / "people.csv"
+    fails_with("How many rows? Give -n, or a table of prompts.", "sample", model)
+    fails_with(
+        "--like needs --keep: the columns that stay, or how many cells of each row.",
+        *("sample", model, "--like", people),
+    )
+    fails_with(
+        "Column 'group' is asked to be 'd', which the model has not seen; it knows 'a', 'b', 'c'.",
+        *("sample", model, "-n", 3, "--seed", 1, "--where", "group = d"),
+    )
+    fails_with(
+        "The share 'b=x' of --balance is not of the form VALUE=NUMBER.",
+        *("sample", model, "-n", 3, "--balance", "group:a=1,b=x"),
+    )
+    fails_with(
+        "--draws goes with --how draw; mean gives the same table every time.",
+        *("impute", model, people, "-o", tmp_path / "o.csv", "--draws", 2, "--how", "mean"),
+    )
+    fails_with(
+        "There is no file 'nowhere.csv'.", "impute", model, "nowhere.csv", "-o", tmp_path / "o.csv"
+    )
+    (tmp_path / "odd.csv").write_text("id,group\n1,z\n")
+    fails_with(
+        "The table has no column 'height', which the model was made with; it has: id, group.",
+        *("impute", model, tmp_path / "odd.csv", "-o", tmp_path / "o.csv"),
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["odd.csv"]
