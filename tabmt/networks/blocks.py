@@ -70,14 +70,18 @@ class Block(nn.Module):
         return self.think(self.attend(x, generator, unseen), generator)
 
     def attend(
-        self, x: Tensor, generator: torch.Generator | None = None, unseen: Tensor | None = None
+        self,
+        x: Tensor,
+        generator: torch.Generator | None = None,
+        unseen: Tensor | None = None,
+        projected: Tensor | None = None,
     ) -> Tensor:
         """The attention half of the block: (B, C, D) -> (B, C, D).
 
         `unseen` is added to the attention scores, (C, C): -inf where a token (row) must not see
-        another (column).
+        another (column). `projected` is what `project` makes of x, if that is there already.
         """
-        query, key, value = self._project(x)
+        query, key, value = self._heads(self.project(x) if projected is None else projected)
         mixed = self._mix(query, key, value, generator, unseen)
         return x + self._branch(self.attention_out(mixed), generator)
 
@@ -96,8 +100,13 @@ class Block(nn.Module):
 
     def project_next(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of all heads side by side, for a cache: (..., D) each."""
-        query, key, value = self.queries_keys_values(self.attention_norm(x)).chunk(3, -1)
+        query, key, value = self.project(x).chunk(3, -1)
         return query, key, value
+
+    def project(self, x: Tensor) -> Tensor:
+        """Queries, keys and values side by side, each cell by itself: (..., D) -> (..., 3 D)."""
+        projected: Tensor = self.queries_keys_values(self.attention_norm(x))
+        return projected
 
     def attend_next(
         self, x: Tensor, query: Tensor, keys: Tensor, values: Tensor, unseen: Tensor | None = None
@@ -128,9 +137,9 @@ class Block(nn.Module):
         inner = dropout(F.gelu(self.mlp_in(self.mlp_norm(x))), self.dropout, generator)
         return x + self._branch(self.mlp_out(inner), generator, rows)  # (..., 4 D) -> (..., D)
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of each head: (B, C, D) -> (B, H, C, d)."""
-        qkv = self.queries_keys_values(self.attention_norm(x)).view(*x.shape[:2], 3, self.heads, -1)
+    def _heads(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of each head: (B, C, 3 D) -> (B, H, C, d) each."""
+        qkv = projected.view(*projected.shape[:2], 3, self.heads, -1)
         query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind()
         return query, key, value
 

@@ -19,6 +19,7 @@ from tabmt.tokens import MASK
 POSITION_SD = 0.01  # paper, appendix "Pseudocode"
 CELLS = 64  # cells of a field that are scored at a time come in multiples of this
 NO_LOSS = -100
+ROWS_AT_ONCE = 128  # in sampling: what a block makes of so many rows stays in the processor's cache
 
 
 def draw_mask(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
@@ -148,30 +149,50 @@ class MaskedNetwork(nn.Module):
 
 
 class MaskedState:
-    """A batch being filled. Tables computed from the weights live here, never on the network."""
+    """A batch being filled. Tables computed from the weights live here, never on the network.
+
+    What the first block makes of a cell by itself changes only when that cell is put, so it is
+    kept between columns.
+    """
 
     def __init__(self, net: MaskedNetwork, tokens: Tensor) -> None:
         self._net = net
+        self._blocks: list[Block] = list(net.blocks)  # type: ignore[arg-type]
         with torch.inference_mode():
-            self._tokens = tokens.clone()
             self._table = net.fields.table()
             self._outputs = net.fields.fold()
+            self._offsets = net.fields.offsets.tolist()
+            self._x = net.fields.embed(self._table, tokens, net.mask_token) + net.positions
+            self._projected = self._blocks[0].project(self._x)  # (B, C, 3 D)
 
     def logits(self, rows: Tensor, column: int) -> Tensor:
         """Logits of `column` for the given rows: (len(rows), K), given all that was put."""
-        net = self._net
         with torch.inference_mode():
-            x = net._encode(self._table, self._tokens[rows], net.blocks[:-1], None)  # (B, C, D)
-            last = net._last_block()
-            x = net.norm(last.think(last.attend_at(x, column)))[:, 0]  # (B, D)
-            return F.linear(x, *self._outputs[column])
+            parts = [self._hidden(part, column) for part in torch.split(rows, ROWS_AT_ONCE)]
+            return F.linear(torch.cat(parts), *self._outputs[column])
+
+    def _hidden(self, rows: Tensor, column: int) -> Tensor:
+        """What `column` is predicted from, (B, D)."""
+        *before, last = self._blocks
+        every = len(rows) == len(self._x)  # rows are asked for in rising order, each once
+        x = self._x if every else self._x[rows]  # (B, C, D)
+        for place, block in enumerate(before):
+            projected = None
+            if place == 0:
+                projected = self._projected if every else self._projected[rows]
+            x = block.think(block.attend(x, projected=projected))
+        normed: Tensor = self._net.norm(last.think(last.attend_at(x, column)))
+        return normed[:, 0]
 
     def put(self, rows: Tensor, column: int, codes: Tensor) -> None:
         """Make cells known."""
         with torch.inference_mode():
-            self._tokens[rows, column] = codes
+            here = F.embedding(codes + self._offsets[column], self._table)  # (B, D)
+            here = here + self._net.positions[column]
+            self._x[rows, column] = here
+            self._projected[rows, column] = self._blocks[0].project(here)
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows, which may repeat."""
         with torch.inference_mode():
-            self._tokens = self._tokens[rows]
+            self._x, self._projected = self._x[rows], self._projected[rows]
