@@ -336,10 +336,15 @@ class TableCodec:
         ]
         return np.stack(tokens, axis=1) if tokens else np.zeros((table.num_rows, 0), np.int64)
 
-    def look(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def look(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """For scores: tokens, with MASK where a value was never seen; which those are; and the
-        log-share that each value has inside its code, 0 where it is all of it; (rows, C) each."""
+        log-share that each value has inside its code, 0 where it is all of it; (rows, C) each.
+        Last, how many constant columns of a row hold another value, (rows,)."""
         self.check_columns(table)
+        changed = np.zeros(table.num_rows, np.int64)
+        for coded in self.coded:
+            if isinstance(coded.codec, ConstantCodec) and not coded.has_tokens:
+                changed += coded.look(table.column(coded.column.name))[1]
         shape = (table.num_rows, len(self.token_columns))
         tokens, unseen = np.full(shape, MASK, np.int64), np.zeros(shape, bool)
         shares = np.zeros(shape)
@@ -354,7 +359,7 @@ class TableCodec:
             tokens[:, place] = np.where(odd, MASK, codes)
             unseen[:, place] = odd
             shares[odd, place] = 0.0
-        return tokens, unseen, shares
+        return tokens, unseen, shares, changed
 
     def check_columns(self, table: pa.Table, *, all_of_them: bool = True) -> None:
         """Refuse a table with columns that the model does not know, or without some it does."""

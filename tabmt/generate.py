@@ -20,6 +20,7 @@ from tabmt.config import Decode, Imputation
 from tabmt.errors import UserError
 from tabmt.learned import Learned
 from tabmt.likelihood import probabilities
+from tabmt.networks import AnyNetwork
 from tabmt.prompts import Prompt
 from tabmt.rulebook import Page
 from tabmt.sample import Improbable, Keeper, draw_order, fill, fill_where
@@ -145,13 +146,14 @@ def _part(
         (exact if prompt.exact else ranges).append(place)
     last = learned.target if learned.target not in exact + ranges else None
     device = next(net.parameters()).device
+    ranges = _rarest_first(net, ranges, prompts, names, device)
 
     def fill_chunk(size: int, stream: int, keeper: Keeper | None) -> np.ndarray:
         generator = torch.Generator().manual_seed(stream)
         order = draw_order(len(heat), generator, last)
         # What is given first, then what is restricted, then the rest, as the network was
         # trained: any set of cells may be known.
-        asked = exact + [place for place in order.tolist() if place in ranges]
+        asked = exact + ranges
         rest = order[~torch.isin(order, torch.tensor(asked, dtype=torch.int64))]
         try:
             filled = fill_where(
@@ -187,6 +189,26 @@ def _part(
     if spent:
         log.info("rules: %s rows were drawn to keep %s", f"{spent:,}", f"{rows:,}")
     return _stacked(found)
+
+
+def _rarest_first(
+    net: AnyNetwork,
+    places: list[int],
+    prompts: Mapping[str, Prompt],
+    names: list[str],
+    device: torch.device,
+) -> list[int]:
+    """Columns by how much of them their conditions leave: what is rare is then met by all
+    candidates, instead of being looked for among them."""
+    if len(places) < 2:
+        return places
+    state = net.start(torch.full((1, len(names)), MASK, device=device))
+    row = torch.zeros(1, dtype=torch.int64, device=device)
+    masses = {}
+    for place in places:
+        chances = state.logits(row, place).double().softmax(1)[0].cpu()
+        masses[place] = float(chances @ torch.from_numpy(prompts[names[place]].weights))
+    return sorted(places, key=lambda place: masses[place])
 
 
 def _ruled(

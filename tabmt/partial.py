@@ -226,6 +226,8 @@ def _is_known(array: pa.Array, column: Column) -> pa.Array:
 def _joined(known: pa.Array, one: pa.ChunkedArray, other: pa.ChunkedArray | pa.Array) -> pa.Array:
     """`one` where it is known, `other` elsewhere, in the type of `one`."""
     plain = combine(one)
+    if pa.types.is_null(plain.type):  # nothing is known, not even the type
+        return combine(other)
     values = pc.if_else(known, plain, combine(other).cast(plain.type))
     if not pa.types.is_dictionary(one.type):
         return values.cast(one.type)

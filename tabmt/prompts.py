@@ -4,6 +4,8 @@ For `generate`: `weights` steer the drawing of codes, `within` the drawing of nu
 A value that no code has, or a range that holds none, is an error that names what is there.
 """
 
+import datetime as dt
+import decimal
 import difflib
 import math
 from collections.abc import Mapping
@@ -20,8 +22,6 @@ from tabmt.errors import UserError
 from tabmt.grid import is_number, is_time, raw_values
 from tabmt.schema import but_the_table_has
 from tabmt.where import Condition, one_of
-
-NEAR = 1e-9  # a bound this close to a grid value, relatively, is that value
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,10 @@ def _weigh(coded: CodedColumn, condition: Condition) -> tuple[np.ndarray, dict[s
     """(K,) weights of all codes, the missing one too, and bounds inside codes."""
     name, missing = coded.column.name, coded.missing_code
     weights = np.zeros(coded.size)
+    if isinstance(coded.codec, ConstantCodec) and len(coded.codec.values) == 0:
+        if condition.gap:
+            return weights, {}
+        raise UserError(f"Column {name!r} has nothing but gaps, so it can only be missing.")
     if condition.gap:
         if missing is None:
             raise UserError(_no_gaps(coded))
@@ -127,8 +131,8 @@ def _weigh_categories(coded: CodedColumn, words: pa.Array, condition: Condition)
         return allowed
     if not (is_number(words.type) or is_time(words.type)):
         raise UserError(
-            f"Column {name!r} is asked for by a range, but holds {words.type}; name its values: "
-            f"{_listed(words)}."
+            f"Column {name!r} is asked for by a range, but holds {_kind(words.type)}; "
+            f"name its values: {_listed(words)}."
         )
     allowed = np.ones(len(words), bool)
     for bound, below, is_open in (
@@ -136,7 +140,7 @@ def _weigh_categories(coded: CodedColumn, words: pa.Array, condition: Condition)
         (condition.high, True, condition.high_open),
     ):
         if bound is not None:
-            limit = _read(coded, bound)
+            limit = _limit(coded, bound, words.type)
             compare = (
                 (pc.less if is_open else pc.less_equal)
                 if below
@@ -158,10 +162,9 @@ def _weigh_numbers(
         scalars = [_read(coded, value) for value in condition.values]
         units = np.unique(grid.units(pa.array(scalars, grid.dtype)))
         if not grid.values(units).equals(_sorted(pa.array(scalars, grid.dtype))):
-            step = f"{coded.column.decimals} decimals" if coded.column.decimals else "its grid"
             listed = ", ".join(str(value) for value in condition.values)
             raise UserError(
-                f"Column {name!r} is asked to be {listed}, but its values are rounded to {step}."
+                f"Column {name!r} is asked to be {listed}, but its values are {_step(coded)}."
             )
         own, outside = codes.encode(units)
         if outside.any():
@@ -175,7 +178,11 @@ def _weigh_numbers(
         weights = np.bincount(own, _point_weights(codec, units), minlength=codes.size)
         return np.clip(weights, 0.0, 1.0), {"choices": units}
     low = -math.inf if condition.low is None else _bound(coded, codec, condition.low)
-    high = math.inf if condition.high is None else _bound(coded, codec, condition.high, upper=True)
+    high = (
+        math.inf
+        if condition.high is None
+        else _bound(coded, codec, condition.high, whole_day=not condition.high_open)
+    )
     if grid.continuous:
         low = np.nextafter(low, math.inf) if condition.low_open else low
         high = np.nextafter(high, -math.inf) if condition.high_open else high
@@ -215,35 +222,64 @@ def _around(codec: NumericCodec, unit: float) -> str:
     )
 
 
-def _bound(coded: CodedColumn, codec: NumericCodec, value: Any, *, upper: bool = False) -> float:
+def _bound(
+    coded: CodedColumn, codec: NumericCodec, value: Any, *, whole_day: bool = False
+) -> float:
     """A bound in units, which need not be a value of the column."""
     grid = codec.grid
     if is_time(grid.dtype):
-        raw = int(raw_values(pa.array([_read(coded, value)], grid.dtype))[0])
-        # A day that ends a range of moments ends when the day does.
-        if upper and pa.types.is_timestamp(grid.dtype) and _is_day(value):
-            per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[grid.dtype.unit]
-            raw += 86_400 * per_second - 1
+        scalar = _read(coded, value)
+        # A day that ends a range of moments ends when the day does: before the next one.
+        ends_later = whole_day and pa.types.is_timestamp(grid.dtype) and _is_day(value)
+        if ends_later:
+            zone = grid.dtype.tz
+            local = pc.local_timestamp(scalar) if zone is not None else scalar
+            scalar = pc.add(
+                local, pa.scalar(dt.timedelta(days=1)).cast(pa.duration(grid.dtype.unit))
+            )
+            if zone is not None:
+                scalar = pc.assume_timezone(
+                    scalar, zone, ambiguous="earliest", nonexistent="latest"
+                )
+        raw = int(raw_values(pa.array([scalar.as_py()], grid.dtype))[0]) - ends_later
         return (raw - grid.offset) / grid.step
     try:
-        number = float(value)
-    except (TypeError, ValueError) as error:
+        # By way of what is written: 0.3 is three tenths, and no digit of a whole number is lost.
+        number = decimal.Decimal(str(value))
+    except decimal.InvalidOperation as error:
         raise UserError(_not_of_type(coded, value)) from error
+    if number.is_nan():
+        raise UserError(_not_of_type(coded, value))
     if pa.types.is_floating(grid.dtype) or pa.types.is_decimal(grid.dtype):
         digits = grid.dtype.scale if pa.types.is_decimal(grid.dtype) else grid.decimals
-        units = number if digits is None else number * 10.0**digits
-    else:
-        units = (number - grid.offset) / grid.step
-    nearest = np.round(units)
-    if not grid.continuous and abs(units - nearest) <= NEAR * max(1.0, abs(units)):
-        return float(nearest)
-    return float(units)
+        return float(number if digits is None else number.scaleb(digits))
+    return float((number - grid.offset) / grid.step)
 
 
 def _is_day(value: Any) -> bool:
+    value = value.item() if hasattr(value, "item") else value
     if isinstance(value, str):
         return ":" not in value
     return not hasattr(value, "hour")
+
+
+def _limit(coded: CodedColumn, value: Any, dtype: pa.DataType) -> pa.Scalar:
+    """A bound of categories, which need not be one."""
+    if not is_number(dtype):
+        return _read(coded, value)
+    try:
+        return pa.scalar(float(value))
+    except (TypeError, ValueError) as error:
+        raise UserError(_not_of_type(coded, value)) from error
+
+
+def _step(coded: CodedColumn) -> str:
+    decimals = coded.column.decimals
+    if decimals is not None and decimals < 0:
+        return f"multiples of {10**-decimals}"
+    if coded.column.time_step is not None:
+        return f"whole {coded.column.time_step}s"
+    return f"rounded to {decimals} decimal{'s' * (decimals != 1)}"
 
 
 def _read(coded: CodedColumn, value: Any) -> pa.Scalar:
@@ -252,6 +288,10 @@ def _read(coded: CodedColumn, value: Any) -> pa.Scalar:
     dtype = codec.grid.dtype if isinstance(codec, NumericCodec) else codec.values.type
     if hasattr(value, "item"):
         value = value.item()  # numpy
+    if value is None or value != value:
+        raise UserError(
+            f"Column {coded.column.name!r} is asked to be {value}; missing() asks for a gap."
+        )
     try:
         if isinstance(value, str) and not text.is_text(dtype):
             return _from_text(value, dtype, fmt)
@@ -259,8 +299,14 @@ def _read(coded: CodedColumn, value: Any) -> pa.Scalar:
             raise pa.ArrowInvalid("not text")
         if isinstance(value, bool) != pa.types.is_boolean(dtype):
             raise pa.ArrowInvalid("not of this type")
-        return pa.array([value]).cast(dtype)[0]
-    except (pa.ArrowException, OverflowError) as error:
+        if isinstance(value, int) and pa.types.is_decimal(dtype):
+            value = decimal.Decimal(value)
+        array = pa.array([value])
+        if getattr(dtype, "tz", None) is not None and getattr(array.type, "tz", None) is None:
+            # A moment without a zone is one of the column's own.
+            array = pc.assume_timezone(array.cast(pa.timestamp(dtype.unit)), dtype.tz)
+        return array.cast(dtype)[0]
+    except (pa.ArrowException, OverflowError, ValueError) as error:
         raise UserError(_not_of_type(coded, value)) from error
 
 
@@ -277,6 +323,8 @@ def _from_text(word: str, dtype: pa.DataType, fmt: str | None) -> pa.Scalar:
         return pc.assume_timezone(moment, dtype.tz).cast(dtype)[0]
     if pa.types.is_date32(dtype) or pa.types.is_date64(dtype):
         return array.cast(pa.timestamp("s")).cast(dtype)[0]
+    if pa.types.is_time(dtype):
+        return pa.array([dt.time.fromisoformat(word)]).cast(dtype)[0]
     if pa.types.is_integer(dtype):
         return array.cast(pa.float64()).cast(dtype)[0]  # 3.0 is 3, but 3.5 is refused
     return array.cast(dtype)[0]
@@ -285,9 +333,13 @@ def _from_text(word: str, dtype: pa.DataType, fmt: str | None) -> pa.Scalar:
 def _not_of_type(coded: CodedColumn, value: Any) -> str:
     codec = coded.codec
     dtype = codec.grid.dtype if isinstance(codec, NumericCodec) else codec.values.type
-    kinds = {"string": "text", "double": "numbers", "bool": "true or false"}
-    what = kinds.get(str(dtype), str(dtype))
-    return f"Column {coded.column.name!r} is asked to be {value!r}, but it holds {what}."
+    return f"Column {coded.column.name!r} is asked to be {value!r}, but it holds {_kind(dtype)}."
+
+
+def _kind(dtype: pa.DataType) -> str:
+    if text.is_text(dtype):
+        return "text"
+    return {"double": "numbers", "bool": "true or false"}.get(str(dtype), str(dtype))
 
 
 def _unknown(name: str, value: Any, words: pa.Array) -> str:

@@ -182,8 +182,7 @@ class Quantized:
         left = right - 1
         width = position[right] - position[left]
         share = np.where(width > 0, (draws - position[left]) / np.where(width > 0, width, 1), 0)
-        low, high = self.knot_value[left], self.knot_value[right]
-        values = low * (1 - share) + high * share
+        values = self.knot_value[left] * (1 - share) + self.knot_value[right] * share
         if not self.continuous:
             values = np.floor(values + 0.5)
         units[drawn] = self._keep_in_bin(values, bins, low, high)

@@ -19,6 +19,7 @@ from tabmt.tokens import MASK
 
 POOL = 2  # candidates per row when several columns are restricted ...
 MOST_CANDIDATES = 64  # ... and how many there may be before rows repeat one another
+LEAST_CANDIDATES = 1024  # picking among a handful is hardly picking at all
 LEAST_MASS = 1e-8  # a condition that so little of the distribution meets cannot be met
 
 Allowed = Sequence[Tensor | None]
@@ -93,7 +94,10 @@ class Filling:
 
     def keep(self, rows: Tensor) -> None:
         """Go on with these rows, which may repeat."""
-        used, self._which = torch.unique(self._which[rows], return_inverse=True)
+        used, which = torch.unique(self._which[rows], return_inverse=True)
+        if len(used) == len(rows):  # each goes alone, and then stands in its own place
+            used, which = self._which[rows], torch.arange(len(rows), device=rows.device)
+        self._which = which
         self._state.keep(used)
         self._prefixes = self._prefixes[used]
 
@@ -159,7 +163,8 @@ def fill_where(
     several = sum(int((_weights(allowed, column) > 0).sum()) > 1 for column in asked) > 1
     candidates = POOL if several else 1
     while True:
-        blank = torch.full((rows * candidates, len(temperature)), MASK, device=device)
+        count = max(rows * candidates, LEAST_CANDIDATES if several else 0)
+        blank = torch.full((count, len(temperature)), MASK, device=device)
         filling = Filling(net, blank, temperature=temperature, generator=generator)
         masses = torch.zeros(len(blank), dtype=torch.float64, device=device)
         for column in asked:

@@ -18,44 +18,51 @@ SCORES = pa.schema({"log_prob": pa.float64(), "anomaly": pa.float64(), "oddest":
 
 def log_prob(learned: Learned, table: pa.Table, orders: int, seed: int, threads: int) -> np.ndarray:
     """(rows,) nats, of the mixture of some orders."""
-    rows = _cells(learned, table, orders, seed, threads).sum(2)  # (S, B)
-    most = rows.max(0)
-    return np.asarray(most + np.log(np.exp(rows - most).mean(0)))
+    return _rows(*_cells(learned, table, orders, seed, threads))
 
 
 def score(learned: Learned, table: pa.Table, orders: int, seed: int, threads: int) -> pa.Table:
-    cells = _cells(learned, table, orders, seed, threads)  # (S, B, C)
-    rows = cells.sum(2)
-    most = rows.max(0)
+    cells, constants = _cells(learned, table, orders, seed, threads)
     names = np.array([coded.column.name for coded in learned.codec.token_columns], dtype=object)
     mean = cells.mean(0)  # (B, C)
     known = np.maximum((mean != 0).sum(1), 1)
     oddest = names[mean.argmin(1)] if mean.shape[1] else np.full(len(mean), None)
     return pa.table(
         {
-            "log_prob": most + np.log(np.exp(rows - most).mean(0)),
-            "anomaly": -mean.sum(1) / known,
+            "log_prob": _rows(cells, constants),
+            "anomaly": -(mean.sum(1) + constants) / known,
             "oddest": pa.array(oddest, pa.string()),
         },
         schema=SCORES,
     )
 
 
-def _cells(learned: Learned, table: pa.Table, orders: int, seed: int, threads: int) -> np.ndarray:
-    """Log-probability of each cell given those before it in each order, (S, B, C)."""
+def _rows(cells: np.ndarray, constants: np.ndarray) -> np.ndarray:
+    """Log-probability of rows under the mixture of orders: (S, B, C) and (B,) -> (B,)."""
+    rows = cells.sum(2)
+    most = rows.max(0)
+    return np.asarray(most + np.log(np.exp(rows - most).mean(0)) + constants)
+
+
+def _cells(
+    learned: Learned, table: pa.Table, orders: int, seed: int, threads: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probability of each cell given those before it in each order, (S, B, C), and of what
+    stands in constant columns, (B,)."""
     if not isinstance(orders, int) or isinstance(orders, bool) or orders < 1:
         raise UserError(f"orders is {orders!r}, but must be a whole number from 1.")
-    tokens, unseen, shares = learned.codec.look(table)
+    tokens, unseen, shares, changed = learned.codec.look(table)
+    # A value that was never seen is no rarer than one row among those seen and itself.
+    rare = np.log(learned.card.rows + 1)
     if learned.net is None:
-        return np.zeros((orders, *tokens.shape))
+        return np.zeros((orders, *tokens.shape)), -changed * rare
     generator = torch.Generator().manual_seed(derive(seed, "score"))
     columns = tokens.shape[1]
     ways = torch.stack([torch.randperm(columns, generator=generator) for _ in range(orders)])
     with train.threads(threads):
         given = _on_device(learned, tokens)
         nats = likelihood.log_prob(learned.net, given, ways.to(given.device)).cpu().numpy()
-    # A value that was never seen is no rarer than one row among those seen and itself.
-    return np.asarray(nats + shares - np.where(unseen, np.log(learned.card.rows + 1), 0.0))
+    return np.asarray(nats + shares - np.where(unseen, rare, 0.0)), -changed * rare
 
 
 def predict_proba(learned: Learned, table: pa.Table, column: str, threads: int) -> pa.Table:
@@ -97,7 +104,7 @@ def _bin_labels(codec: NumericCodec) -> list[str]:
 def embed(learned: Learned, table: pa.Table, threads: int) -> np.ndarray:
     if learned.net is None:
         raise UserError("No column varies, so there is nothing to embed.")
-    tokens, _, _ = learned.codec.look(table)
+    tokens, *_ = learned.codec.look(table)
     with train.threads(threads):
         return likelihood.embed(learned.net, _on_device(learned, tokens)).cpu().numpy()
 

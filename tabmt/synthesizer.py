@@ -23,6 +23,7 @@ from torch import Tensor
 
 from tabmt import artifact, codec_parts, partial, tables, train
 from tabmt import score as scores
+from tabmt.calibrate import calibrate_gaps
 from tabmt.card import Card, Settings
 from tabmt.codecs import TableCodec
 from tabmt.config import (
@@ -192,6 +193,12 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
                 resume=state,
                 save=None if file is None else save,
             )
+            missing = [coded.missing_code for coded in codec.token_columns]
+            if any(code is not None for code in missing) and summary.steps:
+                before, after = calibrate_gaps(
+                    net, tokens, missing, seed=derive(self.seed, "gaps"), last=target
+                )
+                log.info("gap rates: off by up to %.1f points, now %.1f", 100 * before, 100 * after)
         log.info(
             "trained %d steps in %.0f s (%s); kept the weights of step %d",
             summary.steps,
@@ -290,15 +297,15 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
                 raise UserError("Give one of: where (with or without balance), prompts, like.")
             if prompts is not None and (rows is not None or keep is not None):
                 raise UserError("Prompts give one row each; leave out the number of rows and keep.")
+            if rows is not None:
+                _check_count(rows, "The number of rows", 0)
             source = prompts if like is None else like
             return partial.completed(learned, source, rows, keep, request)
         if keep is not None:
             raise UserError("keep goes with like: the cells that stay as they are.")
-        if not isinstance(rows, int | np.integer) or isinstance(rows, bool) or rows < 0:
-            raise UserError(f"The number of rows is {rows!r}, but must be a whole number from 0.")
-        asked = conditions(where)
-        parts = parts_of(learned.codec, asked, balance)
-        return rows_in_batches(learned, int(rows), dataclasses.replace(request, parts=parts))
+        count = _check_count(rows, "The number of rows", 0)
+        parts = parts_of(learned.codec, conditions(where), balance)
+        return rows_in_batches(learned, count, dataclasses.replace(request, parts=parts))
 
     def impute(
         self,
@@ -317,7 +324,10 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         a list of that many tables comes back, for multiple imputation. `columns` are those to
         fill: a gap in any other is known to be missing, and stays.
         """
+        if draws is not None:
+            _check_count(draws, "draws", 1)
         arrow, source = tables.load(table)
+        source = tables.forget(source, [one.name for one in arrow.schema if one.type == pa.null()])
         schema = dataclasses.replace(self.schema_, source=source)
         seed = _seed(seed) if how == "draw" else 0
         found, warned = [], set[str]()
@@ -434,6 +444,12 @@ def _counts(tokens: np.ndarray, sizes: tuple[int, ...]) -> list[Tensor]:
         torch.from_numpy(np.bincount(codes, minlength=size)).float()
         for codes, size in zip(known, sizes, strict=True)
     ]
+
+
+def _check_count(value: Any, what: str, least: int) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+        raise UserError(f"{what} is {value!r}, but must be a whole number from {least}.")
+    return int(value)
 
 
 def _seed(seed: int | None) -> int:

@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -129,6 +129,15 @@ def give_back(table: pa.Table, schema: Schema, kind: Given | None = None) -> Any
         return _import("polars").from_arrow(table)
     _import("pandas")
     return _to_pandas(table, schema.source.pandas)
+
+
+def forget(source: Source, names: Collection[str]) -> Source:
+    """The source without pandas' note on some columns, whose type is now another."""
+    if source.pandas is None:
+        return source
+    note = json.loads(source.pandas)
+    note["columns"] = [one for one in note["columns"] if one["field_name"] not in names]
+    return dataclasses.replace(source, pandas=json.dumps(note))
 
 
 def give(table: pa.Table, kind: str) -> Any:

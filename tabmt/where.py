@@ -18,10 +18,12 @@ FORMS = (
     "COLUMN = VALUE, COLUMN >= VALUE (or > <= <), COLUMN in LOW..HIGH, COLUMN in {VALUE, VALUE}, "
     "COLUMN is missing, COLUMN is not missing"
 )
-COMPARED = re.compile(r"\s*(.+?)\s*(>=|<=|==|=|>|<)\s*(.*?)\s*", re.S)
-GAP = re.compile(r"\s*(.+?)\s+is\s+(not\s+)?missing\s*", re.S | re.I)
-WITHIN = re.compile(r"\s*(.+?)\s+in\s+(.+?)\s*\.\.\s*(.+?)\s*", re.S)
-AMONG = re.compile(r"\s*(.+?)\s+in\s*\{(.*)\}\s*", re.S)
+# A name with one of the signs in it, or with a quote at its start, stands in quotes.
+NAME = r"""\s*("[^"]*"|'[^']*'|`[^`]*`|[^\s"'`=<>!][^=<>!]*?)"""
+COMPARED = re.compile(NAME + r"\s*(>=|<=|==|=|>|<)\s*(.*?)\s*", re.S)
+GAP = re.compile(NAME + r"\s+is\s+(not\s+)?missing\s*", re.S | re.I)
+WITHIN = re.compile(NAME + r"\s+in\s+(.+?)\s*\.\.\s*(.+?)\s*", re.S)
+AMONG = re.compile(NAME + r"\s+in\s*\{(.*)\}\s*", re.S)
 ITEM = re.compile(r"""\s*("[^"]*"|'[^']*'|[^,]*?)\s*(?:,|$)""")
 
 
@@ -94,7 +96,7 @@ def parse(sentence: str) -> tuple[str, Condition]:
     if match := GAP.fullmatch(sentence):
         return _unquoted(match[1]), known() if match[2] else missing()
     if match := AMONG.fullmatch(sentence):
-        values = [_unquoted(item[1]) for item in ITEM.finditer(match[2]) if item[0]]
+        values = [_unquoted(item[1]) for item in ITEM.finditer(match[2]) if item[1]]
         return _unquoted(match[1]), one_of(*values)
     if match := WITHIN.fullmatch(sentence):
         return _unquoted(match[1]), between(_unquoted(match[2]), _unquoted(match[3]))
@@ -118,10 +120,8 @@ def _unquoted(word: str) -> str:
 
 def _both(name: str, one: Condition, other: Condition) -> Condition:
     """Two sentences about one column: a lower and an upper bound, or `not missing` with another."""
-    if one == known():
-        return other if other.gap is False else one
-    if other == known():
-        return one if one.gap is False else other
+    if known() in (one, other) and not (one.gap or other.gap):
+        return other if one == known() else one
     lower, upper = (one, other) if one.high is None else (other, one)
     if None in (lower.low, upper.high) or lower.high is not None or upper.low is not None:
         raise UserError(

@@ -220,7 +220,9 @@ def test_numbers_in_a_csv_file_are_numbers_to_a_rule():
     table = pa.table({"k": ["0", "1", "2", "9"] * 5})
     schema = infer(table, Source("csv"))
     assert schema.columns[0].kind == "categorical"
-    assert validity.broken_rule_share(Rule.parse("r", "k in [0, 1, 2]"), table, schema, table) == 0.25
+    assert (
+        validity.broken_rule_share(Rule.parse("r", "k in [0, 1, 2]"), table, schema, table) == 0.25
+    )
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])

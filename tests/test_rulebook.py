@@ -1,4 +1,4 @@
-"""Rules between columns: no generated row breaks one, for both networks, with and without prompts."""
+"""Rules between columns: no generated row breaks one, of either network, prompted or not."""
 
 import logging
 from typing import get_args

@@ -1,0 +1,77 @@
+"""Hold the gaps that a model generates to the rate that the training table has.
+
+For the synthesizer, after training. Small tables stop training while gaps are still a little too
+rare or too frequent; one number per column, the bias of its missing code, puts that right and
+leaves what gaps depend on alone.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from tabmt.networks import AnyNetwork
+from tabmt.sample import draw_order, fill
+from tabmt.seeds import derive
+from tabmt.tokens import MASK
+
+ROUNDS = 4
+CHUNK = 64  # rows per order: rates differ from order to order, so there must be many
+CHUNKS = 48
+
+
+def calibrate_gaps(
+    net: AnyNetwork,
+    tokens: np.ndarray,
+    missing: Sequence[int | None],
+    *,
+    seed: int,
+    last: int | None,
+) -> tuple[float, float]:
+    """Adjust the missing codes' biases in place; the largest difference of a rate before and after.
+
+    `missing` holds the missing code of each column, None where there is none.
+    """
+    columns = [column for column, code in enumerate(missing) if code is not None]
+    codes = torch.tensor([missing[column] for column in columns])
+    real = torch.from_numpy((tokens[:, columns] == codes.numpy()).mean(0))  # (gappy columns,)
+    rows = torch.tensor([net.fields.codes_of(column).start for column in columns]) + codes
+    best = net.fields.bias.detach()[rows].clone()
+    first, least = math.inf, math.inf
+    for turn in range(ROUNDS + 1):
+        drawn = _sample(net, derive(seed, "gaps", turn), last)[:, columns]
+        found = (drawn == codes).double().mean(0)
+        gap = float((found - real).abs().max())
+        first = gap if turn == 0 else first
+        if gap < least:
+            least, best = gap, net.fields.bias.detach()[rows].clone()
+        if turn < ROUNDS:
+            # Differences that chance explains are left alone.
+            sure = (found - real).abs() > 2 * (real * (1 - real) / len(drawn)).sqrt()
+            step = _log_odds(real, len(tokens)) - _log_odds(found, len(drawn))
+            heat = torch.sigmoid(net.fields.temperature.detach())[columns].cpu()
+            with torch.no_grad():
+                move = (torch.where(sure, step, 0.0) * heat).to(net.fields.bias)
+                net.fields.bias[rows] += move
+    with torch.no_grad():
+        net.fields.bias[rows] = best
+    return first, least
+
+
+def _sample(net: AnyNetwork, seed: int, last: int | None) -> torch.Tensor:
+    device = next(net.parameters()).device
+    columns = len(net.fields.sizes)
+    parts = []
+    for chunk in range(CHUNKS):
+        generator = torch.Generator().manual_seed(derive(seed, "chunk", chunk))
+        order = draw_order(columns, generator, last)
+        blank = torch.full((CHUNK, columns), MASK, device=device)
+        heat = torch.ones(columns)
+        parts.append(fill(net, blank, temperature=heat, generator=generator, order=order))
+    return torch.cat(parts).cpu()
+
+
+def _log_odds(share: torch.Tensor, rows: int) -> torch.Tensor:
+    """With half a row more on either side, so that 0 and 1 stay finite."""
+    return torch.log((share * rows + 0.5) / ((1 - share) * rows + 0.5))

@@ -1,0 +1,416 @@
+"""Imputation: what was known stays as it was, what was not is drawn from the model."""
+
+import itertools
+from typing import get_args
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from tabmt import TabMT, UserError
+from tabmt.config import NetworkName
+from tests.conftest import TINY
+from tests.tables import every_type, mixed_frame
+from tests.test_prompts import p_value
+
+NETWORKS = get_args(NetworkName)
+GAPPY = ("group", "height", "weight", "visits", "since", "city")  # columns that get gaps
+
+
+def torn(rows: int = 200, seed: int = 1) -> pd.DataFrame:
+    """Other rows of the table that was learned, with a third of their cells gone."""
+    frame, rng = mixed_frame(rows, seed), np.random.default_rng(seed)
+    for name in GAPPY:
+        frame.loc[rng.random(rows) < 0.33, name] = None
+    return frame
+
+
+def four(rows: int = 160, seed: int = 0) -> pd.DataFrame:
+    """Four columns without gaps, of which each tells of the others."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 3, rows)
+    size = 6 * kind + rng.integers(0, 9, rows)
+    return pd.DataFrame(
+        {
+            "kind": np.array(["ant", "bee", "cat"])[kind],
+            "size": pd.array(size, dtype="Int64"),
+            "price": np.round(size / 4 + rng.normal(0, 1, rows), 1),
+            "flag": pd.array(rng.random(rows) < 0.2 + 0.3 * kind, dtype="boolean"),
+        }
+    )
+
+
+PATTERNS = list(itertools.product([False, True], repeat=4))
+
+
+def with_every_pattern(frame: pd.DataFrame) -> pd.DataFrame:
+    """Each set of gaps that a row of four columns can have, in turn."""
+    frame = frame.copy()
+    for place, name in enumerate(frame.columns):
+        gone = [PATTERNS[row % 16][place] for row in range(len(frame))]
+        frame[name] = frame[name].mask(np.array(gone))
+    return frame
+
+
+def same_known_cells(before: pd.DataFrame, after: pd.DataFrame) -> None:
+    assert after.dtypes.equals(before.dtypes)
+    assert list(after.columns) == list(before.columns) and len(after) == len(before)
+    for name in before.columns:
+        known = before[name].notna()
+        assert after[name][known].equals(before[name][known]), name
+
+
+def test_pandas_cells_that_are_known_come_back_as_they_were(fitted):
+    frame = torn()
+    frame.loc[0, ["height", "weight"]] = [250.5, 7.0]  # known, but never seen
+    before = frame.copy(deep=True)
+    filled = fitted.impute(frame, seed=0)
+    pd.testing.assert_frame_equal(frame, before)
+    same_known_cells(frame, filled)
+    assert filled.notna().all(axis=None)
+    assert filled["group"].cat.categories.tolist() == ["a", "b", "c"]
+
+
+def test_categories_that_nobody_uses_and_their_order_stay(fitted):
+    frame = torn()
+    frame["group"] = frame["group"].cat.set_categories(["c", "z", "b", "a"], ordered=True)
+    filled = fitted.impute(frame, seed=0)
+    same_known_cells(frame, filled)
+    assert filled["group"].dtype == frame["group"].dtype and filled["group"].notna().all()
+
+
+def test_columns_come_back_in_the_order_of_the_table(fitted):
+    frame = torn()[::-1].reset_index(drop=True)[list(mixed_frame().columns)[::-1]]
+    same_known_cells(frame, fitted.impute(frame, seed=0))
+
+
+def test_polars_cells_that_are_known_come_back_as_they_were(fitted):
+    frame = pl.from_pandas(torn())
+    filled = fitted.impute(frame, seed=0)
+    assert isinstance(filled, pl.DataFrame) and filled.schema == frame.schema
+    for name in frame.columns:
+        known = frame[name].is_not_null()
+        assert filled[name].filter(known).equals(frame[name].filter(known))
+        assert filled[name].null_count() == 0
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_arrow_type_is_imputed_in_its_own_type(network):
+    table = every_type()
+    filled = TabMT(steps=3, network=network, **TINY).fit(table).impute(table, seed=0)
+    assert filled.schema.equals(table.schema)
+    for name in table.column_names:
+        known = pc.is_valid(table.column(name))
+        assert filled.column(name).filter(known).equals(table.column(name).filter(known)), name
+        assert filled.column(name).null_count == (30 if name == "empty" else 0)
+
+
+def test_arrow_dictionaries_of_several_chunks_and_metadata_stay(fitted):
+    table = pa.Table.from_pandas(torn()).replace_schema_metadata({"owner": "me"})
+    place = table.column_names.index("group")
+    words = [["a", "b", None, "c"] * 25, [None, "c", "c", "a"] * 25]
+    chunks = [
+        pa.array(part).dictionary_encode().cast(table.schema.field(place).type) for part in words
+    ]
+    table = table.set_column(place, table.schema.field(place), pa.chunked_array(chunks))
+    filled = fitted.impute(table, seed=0)
+    assert filled.schema.equals(table.schema, check_metadata=True)
+    known = pc.is_valid(table.column("group"))
+    given, now = (t.column("group").filter(known).to_pylist() for t in (table, filled))
+    assert given == now and filled.column("group").null_count == 0
+
+
+def test_nan_and_null_are_both_gaps_of_an_arrow_float(fitted):
+    table = pa.Table.from_pandas(mixed_frame(4), preserve_index=False)
+    place = table.column_names.index("height")
+    gaps = pa.array([float("nan"), None, 151.1, float("nan")])
+    filled = fitted.impute(table.set_column(place, "height", gaps), seed=0).column("height")
+    assert filled.null_count == 0 and pc.sum(pc.is_nan(filled)).as_py() == 0
+    assert filled[2].as_py() == 151.1
+
+
+@pytest.mark.parametrize("gap", ["", "NA"])
+def test_a_csv_file_is_imputed_as_the_types_it_stands_for(tmp_path, gap):
+    frame = torn().drop(columns=["since", "member"])
+    frame["city"] = frame["city"].fillna("Oslo")  # as text, NA would be a word
+    frame["group"] = frame["group"].astype(object).fillna("a")
+    frame.to_csv(tmp_path / "t.csv", index=False, na_rep=gap)
+    model = TabMT(steps=3, **TINY).fit(tmp_path / "t.csv")
+    filled = model.impute(tmp_path / "t.csv", seed=0)
+    assert filled.notna().all(axis=None)
+    read = pd.read_csv(tmp_path / "t.csv")
+    for name in read.columns:
+        known = read[name].notna()
+        assert filled[name][known].tolist() == read[name][known].tolist()
+    assert (filled["height"] == filled["height"].round(1)).all()
+
+
+def test_a_parquet_file_is_imputed_by_its_path(fitted, tmp_path):
+    torn().to_parquet(tmp_path / "t.parquet")
+    filled = fitted.impute(tmp_path / "t.parquet", seed=0)
+    same_known_cells(torn(), filled)
+    assert filled.equals(fitted.impute(torn(), seed=0))
+
+
+def test_text_that_stands_for_numbers_stays_text():
+    frame = pd.DataFrame(
+        {"n": [f"{i % 30}.50" for i in range(90)] + ["?"] * 10, "x": ["a", "b"] * 50}
+    )
+    filled = TabMT(steps=3, **TINY).fit(frame).impute(frame, seed=0)
+    assert filled["n"][:90].equals(frame["n"][:90]) and filled.dtypes.equals(frame.dtypes)
+    assert filled["n"].str.fullmatch(r"\d+\.\d\d").all()
+
+
+def test_gaps_elsewhere_stay_if_only_some_columns_are_to_be_filled(fitted):
+    frame = torn()
+    filled = fitted.impute(frame, columns=["height", "city"], seed=0)
+    same_known_cells(frame, filled)
+    assert filled[["height", "city"]].notna().all(axis=None)
+    for name in ("group", "weight", "visits", "since"):
+        assert filled[name].equals(frame[name]) and filled[name].isna().any()
+    assert fitted.impute(frame, columns=[], seed=0).equals(frame)
+
+
+def gaps_that_tell(rows: int = 400) -> pd.DataFrame:
+    """y is missing for every second b, and never for a."""
+    x = np.array(["a", "b"])[np.arange(rows) % 2]
+    y = np.where((x == "b") & (np.arange(rows) % 4 == 1), np.nan, np.arange(rows) % 12)
+    return pd.DataFrame({"x": x, "y": y})
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_gap_that_stays_is_known_to_be_one(network):
+    model = TabMT(steps=150, learning_rate=1e-2, network=network, **TINY).fit(gaps_that_tell())
+    blank = pd.DataFrame({"x": pd.array([None] * 400, dtype="str"), "y": [np.nan] * 400})
+    told = model.impute(blank, columns=["x"], seed=0)
+    assert (told["x"] == "b").mean() > 0.9 and told["y"].isna().all()
+    free = model.impute(blank, seed=0)
+    assert 0.25 < (free["x"] == "b").mean() < 0.75 and free["y"].notna().all()
+
+
+def test_draws_differ_and_the_same_seed_gives_them_again(fitted):
+    frame = torn()
+    one, two, three = fitted.impute(frame, draws=3, seed=5)
+    for name in ("group", "height", "city"):
+        assert not one[name].equals(two[name]) and not two[name].equals(three[name])
+        assert not one[name].equals(three[name])
+    for draw in (one, two, three):
+        same_known_cells(frame, draw)
+        assert draw.notna().all(axis=None)
+    again = fitted.impute(frame, draws=3, seed=5)
+    assert all(a.equals(b) for a, b in zip((one, two, three), again, strict=True))
+    assert fitted.impute(frame, seed=5).equals(one)
+    assert not fitted.impute(frame, seed=6).equals(one)
+    assert len(fitted.impute(frame, draws=1, seed=5)) == 1
+
+
+def test_draws_of_neighbouring_seeds_have_nothing_in_common(fitted):
+    """The second draw of one seed is not the first of the next."""
+    frame = torn()
+    second, first = fitted.impute(frame, draws=2, seed=5)[1], fitted.impute(frame, seed=6)
+    assert not second["height"].equals(first["height"])
+    gone = frame["height"].isna()
+    assert (second["height"][gone] == first["height"][gone]).mean() < 0.5
+
+
+def test_without_a_seed_draws_differ(fitted):
+    frame = torn()
+    assert not fitted.impute(frame).equals(fitted.impute(frame))
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def model(request) -> TabMT:
+    """Of a table with all gaps; numbers in wide bins."""
+    frame = with_every_pattern(four(480))
+    made = TabMT(steps=80, learning_rate=1e-2, max_bins=4, network=request.param, **TINY)
+    return made.fit(frame)
+
+
+ROW = {"kind": "bee", "size": 11, "price": 2.4, "flag": True}
+
+
+def repeated(rows: int, **cells) -> pd.DataFrame:
+    row = {name: [value] * rows for name, value in (ROW | cells).items()}
+    return pd.DataFrame(row).astype(four(2).dtypes)
+
+
+@pytest.mark.parametrize("column", ["kind", "flag"])
+def test_drawn_values_follow_the_distribution_given_the_rest_of_the_row(model, column):
+    frame = repeated(3000, **{column: None})
+    drawn = model.impute(frame, seed=0)[column].astype(str)
+    chances = model.predict_proba(frame.head(1), column).iloc[0]
+    counts = drawn.value_counts().reindex(chances.index, fill_value=0)
+    assert p_value(counts, chances) > 0.001
+
+
+def test_drawn_numbers_fall_into_bins_as_they_should_and_differ_inside(model):
+    frame = repeated(3000, price=None)
+    drawn = model.impute(frame, seed=0)["price"]
+    chances = model.predict_proba(frame.head(1), "price").iloc[0]
+    ends = [[float(end) for end in label.split("..")] for label in chances.index]
+    counts = [drawn.between(low, high).sum() for low, high in ends]
+    assert sum(counts) == 3000
+    assert p_value(counts, chances) > 0.001
+    assert drawn.nunique() > 15 and (drawn == drawn.round(1)).all()
+
+
+def test_the_mode_is_the_likeliest_value(model):
+    frame = with_every_pattern(four(160, seed=3))
+    filled = model.impute(frame, how="mode")
+    same_known_cells(frame, filled)
+    assert filled.notna().all(axis=None)
+    assert filled.equals(model.impute(frame, how="mode"))
+    for name in ("kind", "flag"):
+        alone = frame[name].isna() & (frame.isna().sum(axis=1) == 1)
+        chances = model.predict_proba(frame[alone].reset_index(drop=True), name)
+        assert filled[name][alone].astype(str).tolist() == chances.idxmax(axis=1).tolist()
+
+
+def centres(model, name) -> np.ndarray:
+    """The middle of each bin, as the numbers themselves."""
+    coded = next(c for c in model.learned_.codec.coded if c.column.name == name)
+    return coded.codec.codes.centres / 10 ** (coded.column.decimals or 0)
+
+
+def test_the_mode_of_numbers_is_the_middle_of_the_likeliest_bin(model):
+    frame = repeated(1, price=None)
+    best = model.predict_proba(frame, "price").to_numpy()[0].argmax()
+    expected = round(centres(model, "price")[best], 1)
+    assert model.impute(frame, how="mode")["price"][0] == pytest.approx(expected)
+
+
+def test_the_mean_is_the_expected_number_and_the_mode_elsewhere(model):
+    frame = with_every_pattern(four(160, seed=3))
+    filled, mode = model.impute(frame, how="mean"), model.impute(frame, how="mode")
+    same_known_cells(frame, filled)
+    assert filled.notna().all(axis=None)
+    assert filled[["kind", "flag"]].equals(mode[["kind", "flag"]])
+    for name, decimals in (("price", 1), ("size", 0)):
+        alone = frame[name].isna() & (frame.isna().sum(axis=1) == 1)
+        chances = model.predict_proba(frame[alone].reset_index(drop=True), name).to_numpy()
+        mean = np.floor(chances @ centres(model, name) * 10**decimals + 0.5) / 10**decimals
+        assert filled[name][alone].to_numpy(float) == pytest.approx(mean)
+
+
+def test_means_of_rows_that_know_nothing_are_near_the_columns_own(model):
+    blank = with_every_pattern(four(160))[lambda frame: frame.isna().all(axis=1)]
+    filled = model.impute(blank.reset_index(drop=True), how="mean")
+    assert filled["size"].nunique() == 1  # nothing tells the rows apart
+    assert abs(filled["size"][0] - four(480)["size"].mean()) < 4
+
+
+@pytest.mark.parametrize("gaps", ["masked", "learned"])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_every_set_of_columns_with_gaps_trains_and_every_pattern_is_imputed(network, gaps):
+    """Of 16 tables each has gaps in other columns; a column without any is imputed too."""
+    whole = four(48)
+    torn_everywhere = with_every_pattern(whole)
+    for pattern in PATTERNS:
+        names = [name for name, gone in zip(whole.columns, pattern, strict=True) if gone]
+        table = whole.assign(**{name: torn_everywhere[name] for name in names})
+        made = TabMT(steps=2, network=network, gaps=gaps, **TINY).fit(table)
+        modes = {column.name: column.gaps for column in made.schema_.columns}
+        assert modes == {name: gaps if name in names else "none" for name in whole.columns}
+        filled = made.impute(torn_everywhere, seed=0)
+        same_known_cells(torn_everywhere, filled)
+        assert filled.notna().all(axis=None)
+
+
+@pytest.mark.parametrize("gaps", ["masked", "learned"])
+@pytest.mark.parametrize("pattern", PATTERNS[1:])
+def test_a_table_with_one_pattern_of_gaps_in_every_other_row_is_learned(pattern, gaps):
+    frame = four(80)
+    for name, gone in zip(frame.columns, pattern, strict=True):
+        frame.loc[::2, name] = None if gone else frame.loc[::2, name]
+    made = TabMT(steps=2, gaps=gaps, **TINY).fit(frame)
+    for how in ("draw", "mode", "mean"):
+        filled = made.impute(frame, how=how, seed=0)
+        same_known_cells(frame, filled)
+        assert filled.notna().all(axis=None)
+
+
+def test_a_table_without_gaps_comes_back_as_it_is(fitted, model):
+    frame = mixed_frame(50, seed=2).dropna().reset_index(drop=True)
+    for how in ("draw", "mode", "mean"):
+        assert fitted.impute(frame, how=how, seed=0).equals(frame)
+    assert model.impute(four(), seed=0).equals(four())
+
+
+def test_a_table_without_rows_is_imputed(fitted):
+    empty = torn().head(0)
+    for how in ("draw", "mode", "mean"):
+        filled = fitted.impute(empty, how=how, seed=0)
+        assert len(filled) == 0 and filled.dtypes.equals(empty.dtypes)
+
+
+def test_ids_are_left_alone():
+    frame = mixed_frame()
+    frame["id"] = pd.array([None if i % 7 == 0 else i for i in frame["id"]], dtype="Int64")
+    edits = {"columns": [{"name": "id", "kind": "id"}]}
+    made = TabMT(steps=2, **TINY).fit(frame, schema=edits)
+    filled = made.impute(frame, seed=0)
+    assert filled["id"].equals(frame["id"]) and filled.drop(columns="id").notna().all(axis=None)
+
+
+def test_a_column_that_has_nothing_but_gaps_now_is_filled_in_the_models_type(model):
+    frame = with_every_pattern(four(32)).assign(kind=None, price=None)
+    filled = model.impute(frame, seed=0)
+    assert filled.notna().all(axis=None)
+    assert filled["kind"].isin(["ant", "bee", "cat"]).all() and filled["price"].dtype == "float64"
+
+
+def test_a_gap_in_a_column_of_one_value_gets_that_value():
+    frame = pd.DataFrame({"a": ["x", "x", "x"], "b": ["y", "y", "y"]})
+    gone = pd.DataFrame({"a": ["x", None, "x"], "b": [None, "y", "y"]}).astype(frame.dtypes)
+    assert TabMT().fit(frame).impute(gone, seed=0).equals(frame)
+
+
+def test_many_rows_are_imputed_in_parts_as_in_one_piece(fitted):
+    arrow = pa.Table.from_pandas(torn(700), preserve_index=False)
+    parts = fitted.impute_batches([arrow.slice(0, 512), arrow.slice(512)], seed=3)
+    whole = fitted.impute(arrow, seed=3)
+    filled = pa.concat_tables(parts)
+    assert filled.column("city").to_pylist() == whole.column("city").to_pylist()
+    assert filled.column("group").to_pylist() == whole.column("group").to_pylist()
+
+
+COLUMNS = "id, group, height, weight, visits, member, since, city"
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "sentence"),
+    [
+        (torn(), {"how": "median"}, "how is 'median', but must be one of: draw, mode, mean."),
+        (
+            torn(),
+            {"columns": ["wieght"]},
+            f"A column to impute is 'wieght', but the table has: {COLUMNS}. Did you mean 'weight'?",
+        ),
+        (
+            torn().drop(columns="city"),
+            {},
+            "The table has no column 'city', which the model was made with; it has: id, group, "
+            "height, weight, visits, member, since.",
+        ),
+        (
+            torn().assign(more=1),
+            {},
+            "The table has a column 'more', which the model does not know; leave it out.",
+        ),
+        (
+            torn().assign(city="Bergn"),
+            {},
+            "Column 'city' holds 'Bergn', which the model has not seen; it knows 2 values there. "
+            "Did you mean 'Bergen'?",
+        ),
+        (torn(), {"draws": 0}, "draws is 0, but must be a whole number from 1."),
+        (torn(), {"draws": 2.5}, "draws is 2.5, but must be a whole number from 1."),
+    ],
+)
+def test_a_wrong_imputation_gets_a_sentence(fitted, frame, options, sentence):
+    with pytest.raises(UserError) as error:
+        fitted.impute(frame, seed=0, **options)
+    assert str(error.value) == sentence

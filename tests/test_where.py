@@ -1,0 +1,195 @@
+import pytest
+
+from tabmt import between, known, missing, one_of
+from tabmt.errors import UserError
+from tabmt.where import FORMS, conditions, parse
+
+READ = [
+    ("sex = Female", "sex", one_of("Female")),
+    ("sex == Female", "sex", one_of("Female")),
+    ("sex=Female", "sex", one_of("Female")),
+    ("  sex  =  Female  ", "sex", one_of("Female")),
+    ("note =", "note", one_of("")),
+    ("age >= 30", "age", between(low="30")),
+    ("age > 30", "age", between(low="30", closed="neither")),
+    ("age <= 30", "age", between(high="30")),
+    ("age < 30", "age", between(high="30", closed="neither")),
+    ("age<30", "age", between(high="30", closed="neither")),
+    ("age > -30.5", "age", between(low="-30.5", closed="neither")),
+    ("age in 30..40", "age", between("30", "40")),
+    ("age in 30 .. 40", "age", between("30", "40")),
+    ("height in 1.55..1.80", "height", between("1.55", "1.80")),
+    ("change in -5..-1", "change", between("-5", "-1")),
+    ("since in 2020-01-31..2020-02-01", "since", between("2020-01-31", "2020-02-01")),
+    ("since < 2020-01-31 12:30", "since", between(high="2020-01-31 12:30", closed="neither")),
+    ("city in {Oslo, Bergen}", "city", one_of("Oslo", "Bergen")),
+    ("city in{Oslo,Bergen}", "city", one_of("Oslo", "Bergen")),
+    ("city in {Oslo}", "city", one_of("Oslo")),
+    ("city in { New York , Rio }", "city", one_of("New York", "Rio")),
+    ("income is missing", "income", missing()),
+    ("income is not missing", "income", known()),
+    ("income IS NOT Missing", "income", known()),
+    ("hours per week = 40", "hours per week", one_of("40")),
+    ("hours per week >= 40", "hours per week", between(low="40")),
+    ("hours per week in 40..50", "hours per week", between("40", "50")),
+    ("hours per week in {40, 50}", "hours per week", one_of("40", "50")),
+    ("hours per week is missing", "hours per week", missing()),
+    ("hours per week is not missing", "hours per week", known()),
+    ("😀 = 🙂", "😀", one_of("🙂")),
+]
+
+
+@pytest.mark.parametrize(("sentence", "column", "condition"), READ)
+def test_every_form_is_read(sentence, column, condition):
+    assert parse(sentence) == (column, condition)
+
+
+QUOTED = [
+    ('city = " Oslo "', "city", one_of(" Oslo ")),
+    ("city = 'Oslo'", "city", one_of("Oslo")),
+    ("city = 'Oslo", "city", one_of("'Oslo")),
+    ("city = \"Oslo'", "city", one_of("\"Oslo'")),
+    ('city in {"Oslo, Norway", \'a "b"\', c}', "city", one_of("Oslo, Norway", 'a "b"', "c")),
+    ('city in {"{a}", "}"}', "city", one_of("{a}", "}")),
+    ('note = ""', "note", one_of("")),
+    ('note = "is missing"', "note", one_of("is missing")),
+    ('note = "a = b"', "note", one_of("a = b")),
+    ("note = 'a >= b'", "note", one_of("a >= b")),
+    ('note = "x in {a}"', "note", one_of("x in {a}")),
+    ('"my city" = Oslo', "my city", one_of("Oslo")),
+    ("`my city` in {Oslo}", "my city", one_of("Oslo")),
+    ("' padded ' is missing", " padded ", missing()),
+    ('"age in years" >= 30', "age in years", between(low="30")),
+]
+
+
+@pytest.mark.parametrize(("sentence", "column", "condition"), QUOTED)
+def test_quotes_are_taken_off_and_what_is_in_them_is_kept(sentence, column, condition):
+    assert parse(sentence) == (column, condition)
+
+
+PROTECTED = [
+    ('"a=b" = c', "a=b", one_of("c")),
+    ("`a <= b` > 3", "a <= b", between(low="3", closed="neither")),
+    ('"age in years" in 30..40', "age in years", between("30", "40")),
+    ('note = "born in 19..20"', "note", one_of("born in 19..20")),
+    ('"x = y" in {c, d}', "x = y", one_of("c", "d")),
+    ('"x is missing" = 3', "x is missing", one_of("3")),
+]
+
+
+@pytest.mark.parametrize(("sentence", "column", "condition"), PROTECTED)
+def test_signs_and_words_inside_quotes_are_no_part_of_the_form(sentence, column, condition):
+    assert parse(sentence) == (column, condition)
+
+
+def test_a_comma_at_the_end_of_a_set_adds_no_value():
+    assert parse("city in {Oslo, Bergen, }") == ("city", one_of("Oslo", "Bergen"))
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "",
+        "   ",
+        "age",
+        "age 30",
+        "= 30",
+        "> 3",
+        "age in 30",
+        "age in ..40",
+        "age in 30..",
+        "is missing",
+    ],
+)
+def test_a_sentence_of_no_form_lists_the_forms(sentence):
+    with pytest.raises(UserError) as error:
+        parse(sentence)
+    assert str(error.value) == f"The condition {sentence!r} cannot be read. It can be: {FORMS}."
+    assert "COLUMN in LOW..HIGH" in FORMS
+
+
+def test_a_sign_that_is_no_comparison_is_not_read_as_one():
+    with pytest.raises(UserError) as error:
+        parse("age != 30")
+    assert str(error.value) == f"The condition 'age != 30' cannot be read. It can be: {FORMS}."
+
+
+def test_a_mapping_takes_conditions_and_plain_values():
+    asked = {"a": 3, "b": between(1, 2), "c": missing(), 4: "x"}
+    assert conditions(asked) == {
+        "a": one_of(3),
+        "b": between(1, 2),
+        "c": missing(),
+        "4": one_of("x"),
+    }
+
+
+def test_no_condition_is_none_an_empty_mapping_or_an_empty_list():
+    assert conditions(None) == conditions({}) == conditions([]) == {}
+
+
+def test_one_sentence_needs_no_list():
+    assert conditions("age > 3") == conditions(["age > 3"])
+
+
+JOINED = [
+    (["age >= 30", "age < 40"], between("30", "40", closed="left")),
+    (["age < 40", "age >= 30"], between("30", "40", closed="left")),
+    (["age > 30", "age <= 40"], between("30", "40", closed="right")),
+    (["age <= 40", "age > 30"], between("30", "40", closed="right")),
+    (["age > 30", "age < 40"], between("30", "40", closed="neither")),
+    (["age >= 30", "age <= 40"], between("30", "40")),
+    (["age > 30", "age is not missing", "age < 40"], between("30", "40", closed="neither")),
+    (["age is not missing", "age = 3"], one_of("3")),
+    (["age = 3", "age is not missing"], one_of("3")),
+    (["age is not missing", "age is not missing"], known()),
+]
+
+
+@pytest.mark.parametrize(("sentences", "condition"), JOINED)
+def test_bounds_of_one_column_and_not_missing_are_joined(sentences, condition):
+    assert conditions(["sex = Female", *sentences]) == {"sex": one_of("Female"), "age": condition}
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["age = 3", "age = 4"],
+        ["age > 3", "age > 4"],
+        ["age < 3", "age <= 4"],
+        ["age in 1..3", "age < 2"],
+        ["age > 1", "age in 1..3"],
+        ["age = 3", "age < 9"],
+        ["age < 9", "age in {3, 4}"],
+        ["age is missing", "age > 3"],
+        ["age > 3", "age is missing"],
+        ["age > 3", "age < 9", "age < 8"],
+        ["age is missing", "age is not missing"],
+        ["age is not missing", "age is missing"],
+    ],
+)
+def test_conditions_that_do_not_go_together_are_an_error(sentences):
+    with pytest.raises(UserError) as error:
+        conditions(sentences)
+    assert str(error.value) == (
+        "Column 'age' is asked for twice. Give one condition; only a lower and an upper bound go "
+        "together."
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "sentence"),
+    [
+        (lambda: between(), "between() needs a low or a high bound."),
+        (lambda: one_of(), "one_of() needs a value."),
+        (
+            lambda: between(1, 2, closed="open"),
+            "closed is 'open', but must be one of: both, left, right, neither.",
+        ),
+    ],
+)
+def test_a_condition_that_asks_for_nothing_gets_a_sentence(build, sentence):
+    with pytest.raises(UserError) as error:
+        build()
+    assert str(error.value) == sentence
