@@ -30,9 +30,12 @@ from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
 
-CHUNK = 512  # rows that share one order of columns (the paper's generation batch)
-MANY_ROWS = 8192  # so many rows have orders enough in chunks of twice the size, which are faster
-BATCH_ROWS = 32 * CHUNK  # rows decoded and written at a time
+# PAPER-DIFF: the paper draws 512 rows to an order. What an order gives differs a little from what
+# another gives, so a sample has many; beyond that, larger chunks are faster (docs/log.md).
+ORDERS = 64
+LEAST_CHUNK, MOST_CHUNK = 64, 1024  # rows that share one order of columns
+BATCH_ROWS = 16 * MOST_CHUNK  # rows decoded and written at a time
+COMPLETED = 256  # rows of a given table that share one order: not knowing its size
 MOST_ATTEMPTS = 50  # at rows that keep every rule
 
 Rows = tuple[np.ndarray, dict[str, Bounds]]  # codes, and where the numbers of columns must lie
@@ -71,7 +74,7 @@ def temperatures(temperature: float | Mapping[str, float], codec: TableCodec) ->
 
 def rows_in_batches(learned: Learned, rows: int, request: Request) -> Iterator[pa.Table]:
     """New rows. A table of several parts comes well mixed."""
-    chunk = CHUNK if rows < MANY_ROWS else 2 * CHUNK
+    chunk = _chunk(rows)
     if request.complete:
         for column in learned.codec.schema.columns:
             if column.reason == "nothing but gaps":
@@ -113,6 +116,11 @@ def _stacked(parts: Sequence[Rows]) -> Rows:
         low, high = (np.concatenate(side) for side in zip(*ends, strict=True))
         bounds[name] = (low, high)
     return np.concatenate([tokens for tokens, _ in parts]), bounds
+
+
+def _chunk(rows: int) -> int:
+    """Rows to an order, a power of two: batches then begin with a chunk."""
+    return int(2 ** round(math.log2(min(max(rows / ORDERS, LEAST_CHUNK), MOST_CHUNK))))
 
 
 def _sizes(rows: int, shares: Sequence[float]) -> list[int]:
@@ -293,11 +301,11 @@ def complete(
     device = next(net.parameters()).device
     found = []
     with train.threads(request.threads):
-        for start in range(0, len(tokens), CHUNK):
-            stream = derive(request.seed, "complete", draw, (first_row + start) // CHUNK)
+        for start in range(0, len(tokens), COMPLETED):
+            stream = derive(request.seed, "complete", draw, (first_row + start) // COMPLETED)
             generator = torch.Generator().manual_seed(stream)
             order = draw_order(len(heat), generator, learned.target)
-            part = torch.from_numpy(tokens[start : start + CHUNK]).to(device)
+            part = torch.from_numpy(tokens[start : start + COMPLETED]).to(device)
             filled = fill(
                 net,
                 part,

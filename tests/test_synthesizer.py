@@ -335,7 +335,7 @@ def test_a_target_is_drawn_last(monkeypatch):
     model = TabMT(steps=2, target="group", **TINY).fit(mixed_frame())
     place = [coded.column.name for coded in model.learned_.codec.token_columns].index("group")
     assert len(model.sample(2000, seed=0)) == 2000
-    assert seen == [place] * 4
+    assert set(seen) == {place} and len(seen) > 30  # many orders, whatever the rows
 
 
 @pytest.mark.parametrize(
