@@ -106,6 +106,101 @@ def scale_table() -> str:
     return "\n".join([*lines, "", f"Growth as a power: {exponents}."])
 
 
+def results(pattern: str) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(RESULTS.glob(pattern))]
+
+
+def table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def mean(found: dict[str, Any] | None, digits: int = 3) -> str:
+    """A mean over seeds, with its interval if there is one."""
+    if found is None:
+        return "-"
+    ends = found["interval_95"]
+    spread = "" if ends is None else f" ({ends[0]:.{digits}f} to {ends[1]:.{digits}f})"
+    return f"{found['mean']:.{digits}f}{spread}"
+
+
+def missing_table() -> str:
+    head = ["table", "complete", "a quarter missing", "difference (95 %)", "paper's difference"]
+    rows = [
+        [one["table"], f"{one['full']['mean']:.3f}", f"{one['gappy']['mean']:.3f}",
+         mean(one["delta"], 4), f"{one['paper']['delta']:.3f}"]
+        for one in results("missing-*.json")
+    ]  # fmt: skip
+    return table(head, rows)
+
+
+def gaps_table() -> str:
+    head = [
+        "table",
+        "training rows",
+        "largest difference of a rate, points (held-out rows)",
+        "pairs with |r| > 0.3",
+        "largest difference of a correlation (held-out rows)",
+    ]
+    rows = []
+    for one in results("gaps-*.json"):
+        held, worst = one["held_out"], one["largest_correlation_difference"]
+        pairs = "-" if worst is None else f"{worst:.2f} ({held['correlation_difference']:.2f})"
+        rate = f"{one['largest_rate_difference_points']:.1f} ({held['rate_difference']:.1f})"
+        rows.append([one["table"], f"{one['training_rows']:,}", rate, str(one["pairs"]), pairs])
+    return table(head, rows)
+
+
+def imputation_table() -> str:
+    ways = ("ours", "mean or mode", "nearest neighbours", "chained regressions")
+    rows = []
+    for one in results("imputation-*.json"):
+        for kind in ("numbers", "categories"):
+            cells = [mean(one["errors"][way].get(kind)) for way in ways]
+            if cells[0] != "-":
+                covered = f"{one['coverage_90']['mean']:.3f}" if kind == "numbers" else ""
+                rows.append([one["table"], kind, *cells, covered])
+    return table(["table", "cells", *ways, "90 % intervals cover"], rows)
+
+
+def augment_table() -> str:
+    one = json.loads((RESULTS / "augment.json").read_text())
+    names = {"none": "none", "ours": "prompted rows", "smote": "SMOTE", "copies": "copies"}
+    rows = [[names[way], mean(found)] for way, found in one["f1"].items()]
+    return table(["added to the training rows", "F1 of the rare class"], rows)
+
+
+def anomaly_table() -> str:
+    found = results("anomaly-*.json")
+    ways = list(found[0]["auc"])
+    rows = [[one["case"], *(mean(one["auc"][way]) for way in ways)] for one in found]
+    return table(["case", *ways], rows)
+
+
+def prompts_table() -> str:
+    runs = json.loads((RESULTS / "prompts.json").read_text())["runs"]
+    costs: dict[str, dict[str, float]] = {}
+    for run in runs:
+        costs.setdefault(run["prompt"], {})[run["network"]] = run["cost"]
+    networks = list(dict.fromkeys(run["network"] for run in runs))
+    rows = [[name, *(f"{by[net]:.2f}" for net in networks)] for name, by in costs.items()]
+    return table(["conditions", *(NAMES[net] for net in networks)], rows)
+
+
+def streaming_table() -> str:
+    runs = json.loads((RESULTS / "streaming.json").read_text())["runs"]
+    rows = [
+        [
+            run["command"],
+            f"{run['rows']:,}",
+            f"{run['rows_per_second']:,.0f}",
+            f"{run['peak_mb']:,.0f}",
+        ]
+        for run in runs
+    ]
+    return table(["command", "rows", "rows/s", "peak MB"], rows)
+
+
 def benchmarks_page() -> str:
     """Every comparison, from its result files."""
     text = (DOCS / "benchmarks.in.md").read_text()
@@ -115,6 +210,13 @@ def benchmarks_page() -> str:
         "{{peer}}": lambda: speed_table("speed-peer-*.json"),
         "{{sampling}}": sampling_table,
         "{{scale}}": scale_table,
+        "{{missing}}": missing_table,
+        "{{gaps}}": gaps_table,
+        "{{imputation}}": imputation_table,
+        "{{augment}}": augment_table,
+        "{{anomaly}}": anomaly_table,
+        "{{prompts}}": prompts_table,
+        "{{streaming}}": streaming_table,
     }.items():
         text = text.replace(mark, make())
     return text
