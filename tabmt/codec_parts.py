@@ -74,6 +74,7 @@ def _codec_to_parts(codec: ColumnCodec) -> tuple[dict[str, np.ndarray], dict[str
             "decimals": grid.decimals,
             "step": grid.step,
             "offset": grid.offset,
+            "local": grid.local,
         }
     if isinstance(codec, IdCodec):
         found = codec.identifiers
@@ -98,7 +99,9 @@ def _codec_from_parts(arrays: Mapping[str, np.ndarray], entry: dict[str, Any]) -
         )
     dtype = parse_type(entry["dtype"])
     if entry["codec"] == "numeric":
-        grid = Grid(dtype, entry["decimals"], entry["step"], entry["offset"])
+        grid = Grid(
+            dtype, entry["decimals"], entry["step"], entry["offset"], entry.get("local", False)
+        )
         numbers = {key: arrays[key] for key in NUMERIC_ARRAYS}
         codes = Quantized(**numbers, continuous=grid.continuous)
         bins = int((~codes.atom).sum())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 MOST_DECIMALS = 10
 FEWEST_DECIMALS = -6
@@ -89,6 +90,19 @@ def find_time_step(raw: np.ndarray, dtype: pa.DataType) -> str:
     raise AssertionError("every time is a whole number of its own unit")
 
 
+def on_the_clock(values: pa.Array) -> pa.Array:
+    """Moments of a time zone as its clocks show them; other values as they are."""
+    return pc.local_timestamp(values) if getattr(values.type, "tz", None) else values
+
+
+def time_step(values: pa.Array) -> str:
+    """The coarsest step of time that all values are multiples of, on the clocks of their zone if
+    that is coarser: midnights in Oslo are whole days there, but not in UTC."""
+    local = on_the_clock(values)
+    steps = {find_time_step(raw_values(one), one.type) for one in (values, local)}
+    return next(name for name in TIME_STEPS if name in steps)
+
+
 def find_decimals(raw: np.ndarray, dtype: pa.DataType) -> int | None:
     """The fewest decimals that write every finite value exactly; None if there is no such number.
 
@@ -120,20 +134,27 @@ def find_decimals(raw: np.ndarray, dtype: pa.DataType) -> int | None:
 
 @dataclass(frozen=True)
 class Grid:
-    """Stored whole numbers are offset + step x units; floats are units / 10^decimals."""
+    """Stored whole numbers are offset + step x units; floats are units / 10^decimals.
+
+    With `local`, what is stored of a moment is what the clocks of its zone show.
+    """
 
     dtype: pa.DataType
     decimals: int | None
     step: int = 1
     offset: int = 0
+    local: bool = False
 
     @classmethod
     def find(cls, values: pa.Array, *, decimals: int | None, time_step: str | None) -> "Grid":
         dtype, raw = values.type, raw_values(values)
         if raw.dtype.kind == "f":
             return cls(dtype, decimals)
+        local = False
         if time_step is not None:
             step = _step_in_units(time_step, dtype)
+            local = getattr(dtype, "tz", None) is not None and bool(np.any(raw % step))
+            raw = raw_values(on_the_clock(values)) if local else raw
         elif pa.types.is_decimal(dtype):
             step = 1
         else:
@@ -142,15 +163,19 @@ class Grid:
         low, high = int(raw.min()), int(raw.max())
         # Whole numbers too large for float64 are counted from the smallest one.
         offset = low if max(abs(low), abs(high)) >= EXACT * step else 0
-        return cls(dtype, 0, step, offset)
+        return cls(dtype, 0, step, offset, local)
 
     @property
     def continuous(self) -> bool:
         return self.decimals is None
 
+    def raw(self, values: pa.Array) -> np.ndarray:
+        """Values as stored, which the grid counts."""
+        return raw_values(on_the_clock(values) if self.local else values)
+
     def units(self, values: pa.Array) -> np.ndarray:
         """(n,) float64; whole numbers unless the grid is continuous."""
-        raw = raw_values(values)
+        raw = self.raw(values)
         if raw.dtype.kind == "f":
             return self._scale(raw.astype(np.float64), up=True)
         if raw.dtype == object:
@@ -176,6 +201,12 @@ class Grid:
             # Modulo 2^64 no sum overflows.
             raw = raw.astype(np.uint64) + np.uint64(self.offset % 2**64)
         array = pa.array(raw.view(np.uint64 if pa.types.is_uint64(self.dtype) else np.int64))
+        if self.local:
+            # An hour that the clocks show twice is the first, one that they skip the next.
+            moments = array.cast(pa.timestamp(self.dtype.unit))
+            return pc.assume_timezone(
+                moments, self.dtype.tz, ambiguous="earliest", nonexistent="latest"
+            )
         return array.cast(whole_type(self.dtype)).cast(self.dtype)
 
     def _scale(self, numbers: np.ndarray, *, up: bool) -> np.ndarray:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from tabmt import text
 from tabmt.codecs import CategoricalCodec, CodedColumn, ConstantCodec, NumericCodec, TableCodec
 from tabmt.errors import UserError
-from tabmt.grid import is_number, is_time, raw_values
+from tabmt.grid import is_number, is_time
 from tabmt.schema import but_the_table_has
 from tabmt.where import Condition, one_of
 
@@ -241,7 +241,7 @@ def _bound(
                 scalar = pc.assume_timezone(
                     scalar, zone, ambiguous="earliest", nonexistent="latest"
                 )
-        raw = int(raw_values(pa.array([scalar.as_py()], grid.dtype))[0]) - ends_later
+        raw = int(grid.raw(pa.array([scalar.as_py()], grid.dtype))[0]) - ends_later
         return (raw - grid.offset) / grid.step
     try:
         # By way of what is written: 0.3 is three tenths, and no digit of a whole number is lost.

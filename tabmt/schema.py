@@ -25,13 +25,13 @@ from tabmt.config import Gaps, Quantizer
 from tabmt.errors import UserError
 from tabmt.grid import (
     find_decimals,
-    find_time_step,
     is_number,
     is_time,
     raw_values,
     time_too_wide,
     too_wide,
 )
+from tabmt.grid import time_step as time_step_of
 
 Kind = Literal["numeric", "datetime", "categorical", "constant", "id"]
 SourceKind = Literal["pandas", "polars", "arrow", "csv", "parquet", "ipc"]
@@ -263,7 +263,7 @@ def _infer_column(
     decimals = time_step = None
     if kind == "numeric":
         if pa.types.is_duration(values.type):
-            time_step = find_time_step(raw_values(values), values.type)
+            time_step = time_step_of(values)
         else:
             decimals = find_decimals(raw_values(values), values.type)
         if edit.get("decimals") is not None and edit["decimals"] != decimals:
@@ -275,7 +275,7 @@ def _infer_column(
             reason += f"; decimals set in the schema (inferred: {decimals})"
             decimals = edit["decimals"]
     elif kind == "datetime":
-        time_step = find_time_step(raw_values(values), values.type)
+        time_step = time_step_of(values)
     if fmt is not None:
         if untyped:
             dtype = column.type  # a CSV file has no types of its own

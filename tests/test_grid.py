@@ -3,9 +3,18 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from tabmt.grid import Grid, find_decimals, find_time_step, is_time, raw_values, too_wide
+from tabmt.grid import (
+    Grid,
+    find_decimals,
+    find_time_step,
+    is_time,
+    raw_values,
+    time_step,
+    too_wide,
+)
 
 COLUMNS = [
     (pa.array([0.1, 2.25, -3.5]), 2, None),
@@ -28,16 +37,16 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("values", "decimals", "time_step"), COLUMNS)
-def test_a_column_finds_its_grid_and_comes_back_exactly(values, decimals, time_step):
+@pytest.mark.parametrize(("values", "decimals", "step"), COLUMNS)
+def test_a_column_finds_its_grid_and_comes_back_exactly(values, decimals, step):
     raw = raw_values(values)
     if is_time(values.type):
-        assert find_time_step(raw, values.type) == time_step
+        assert find_time_step(raw, values.type) == step
     else:
         assert find_decimals(raw, values.type) == decimals
-    grid = Grid.find(values, decimals=decimals, time_step=time_step)
+    grid = Grid.find(values, decimals=decimals, time_step=step)
     units = grid.units(values)
-    assert grid.continuous == (decimals is None and time_step is None)
+    assert grid.continuous == (decimals is None and step is None)
     assert grid.continuous or np.array_equal(units, np.round(units))
     assert grid.values(units).equals(values)
 
@@ -45,3 +54,21 @@ def test_a_column_finds_its_grid_and_comes_back_exactly(values, decimals, time_s
 def test_whole_numbers_beyond_float64_are_called_too_wide():
     assert too_wide(np.array([-(2**63), 2**63 - 1]))
     assert not too_wide(np.array([2**63 - 1, 2**63 - 1000]))
+
+
+def test_midnights_of_a_zone_are_whole_days_there():
+    days = pa.array([dt.datetime(2020, month, 1) for month in range(1, 13)], pa.timestamp("us"))
+    values = pc.assume_timezone(days, "Europe/Oslo")
+    assert find_time_step(raw_values(values), values.type) == "hour"  # by the clocks of UTC
+    assert time_step(values) == "day"
+    grid = Grid.find(values, decimals=None, time_step="day")
+    assert grid.local and grid.values(grid.units(values)).equals(values)
+    between = grid.values(np.arange(grid.units(values)[0], grid.units(values)[-1]))
+    assert {moment.hour for moment in between.to_pylist()} == {0}
+
+
+def test_hours_of_a_zone_stay_on_the_clock_of_utc():
+    hours = pa.array([1_600_000_000 + 3600 * i for i in range(48)], pa.timestamp("s", "Asia/Tokyo"))
+    hours = pc.floor_temporal(hours, unit="hour")
+    assert time_step(hours) == "hour"
+    assert not Grid.find(hours, decimals=None, time_step="hour").local
