@@ -855,10 +855,10 @@ OSLO = "Europe/Oslo"
 
 def unusual() -> pa.Table:
     rng, rows = np.random.default_rng(0), 200
-    days = pd.date_range("2020-03-01", periods=60, tz=OSLO)
+    hours = pd.date_range("2020-03-01", periods=60 * 24, freq="h", tz=OSLO)
     return pa.table(
         {
-            "zoned": pa.array(days[rng.integers(0, 60, rows)]),
+            "zoned": pa.array(hours[rng.integers(0, len(hours), rows)]),
             "amount": pa.array(
                 [Decimal(int(v)) / 100 for v in rng.integers(0, 5000, rows)], pa.decimal128(9, 2)
             ),
