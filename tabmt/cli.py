@@ -22,7 +22,6 @@ from tabmt.errors import UserError, read_json
 log = logging.getLogger(__name__)
 
 INTERRUPTED = 130
-ROWS_AT_ONCE = 1 << 14  # of a table that is read in parts
 
 
 class OneSentence(click.ClickException):
@@ -298,6 +297,7 @@ def impute(
       tabmt impute people.tabmt people.csv -o complete.csv
     """
     from tabmt import tables
+    from tabmt.generate import BATCH_ROWS
     from tabmt.synthesizer import TabMT
 
     loaded = TabMT.load(model).set_params(threads=threads)
@@ -307,7 +307,7 @@ def impute(
     warned: set[str] = set()
     for draw in range(draws or 1):
         target = output if draws is None else tables.numbered(output, draw + 1)
-        given, count = tables.batches(table, ROWS_AT_ONCE)
+        given, count = tables.batches(table, BATCH_ROWS)
         filled = loaded.impute_batches(
             counted(given, count),
             how=how,
@@ -341,6 +341,7 @@ def score(model: str, table: str, output: str, orders: int, seed: int, threads: 
       tabmt score people.tabmt new_people.csv -o scores.csv
     """
     from tabmt import tables
+    from tabmt.generate import BATCH_ROWS
     from tabmt.schema import plain_schema
     from tabmt.score import SCORES
     from tabmt.synthesizer import TabMT
@@ -348,7 +349,7 @@ def score(model: str, table: str, output: str, orders: int, seed: int, threads: 
     loaded = TabMT.load(model).set_params(threads=threads)
     if output != tables.STDOUT:
         tables.file_kind(Path(output))
-    given, count = tables.batches(table, ROWS_AT_ONCE)
+    given, count = tables.batches(table, BATCH_ROWS)
     found = (
         loaded.score(part, orders=orders, seed=seed, kind="arrow") for part in counted(given, count)
     )

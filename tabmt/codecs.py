@@ -24,7 +24,7 @@ from tabmt.errors import UserError
 from tabmt.grid import Grid
 from tabmt.identifiers import Identifiers
 from tabmt.quantize import Quantized, quantize
-from tabmt.schema import Column, Schema, combine, known_values
+from tabmt.schema import Column, Schema, check_names, combine, known_values
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
 
@@ -363,6 +363,7 @@ class TableCodec:
 
     def check_columns(self, table: pa.Table, *, all_of_them: bool = True) -> None:
         """Refuse a table with columns that the model does not know, or without some it does."""
+        check_names(table.column_names)
         for name in self.schema.names:
             if all_of_them and name not in table.column_names:
                 raise UserError(

@@ -19,7 +19,7 @@ from tabmt.errors import UserError
 from tabmt.generate import BATCH_ROWS, Request
 from tabmt.learned import Learned
 from tabmt.schema import Column, but_the_table_has, combine
-from tabmt.seeds import numpy_stream
+from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
 
 
@@ -76,13 +76,15 @@ def _kept(table: pa.Table, keep: Any, seed: int, first: int) -> np.ndarray:
     names = table.column_names
     if keep is None:
         return np.ones((table.num_rows, len(names)), bool)
-    if isinstance(keep, int) and not isinstance(keep, bool):
+    if isinstance(keep, int | np.integer) and not isinstance(keep, bool):
         if not 0 <= keep <= len(names):
             raise UserError(f"keep is {keep}, but there are {len(names)} columns to keep cells of.")
         rank = numpy_stream(seed, "keep", first).random((table.num_rows, len(names))).argsort(1)
         return np.asarray(rank.argsort(1) < keep)
     if isinstance(keep, str):
         keep = [keep]
+    if not isinstance(keep, Iterable):
+        raise UserError(f"keep is {keep!r}, but must be names of columns or a number of cells.")
     for name in keep:
         if name not in names:
             raise UserError(f"keep names column {name!r}, {but_the_table_has(str(name), names)}")
@@ -102,36 +104,35 @@ def imputed(
     """Tables with their gaps filled, in their own types."""
     codec = learned.codec
     names = codec.schema.names
+    columns = [columns] if isinstance(columns, str) else columns
     for name in columns or ():
         if name not in names:
             raise UserError(f"A column to impute is {name!r}, {but_the_table_has(name, names)}")
     leave = [] if columns is None else [name for name in names if name not in columns]
     left = [place for place, coded in enumerate(codec.token_columns) if coded.column.name in leave]
     request = dataclasses.replace(request, complete=True)
+    seed = derive(request.seed, "draw", draw) if draw else request.seed
     first = 0
-    for whole in parts:
-        for start in range(0, max(whole.num_rows, 1), BATCH_ROWS):
-            table = whole.slice(start, BATCH_ROWS)
-            codec.check_columns(table)
-            tokens = partial_tokens(codec, table, leave, warned)
-            means: dict[str, np.ndarray] = {}
-            if how == "draw":
-                tokens = generate.complete(
-                    learned, tokens, request, first_row=first, leave=left, draw=draw
-                )
-            else:
-                tokens, means = generate.expect(learned, tokens, how, request.threads)
-            seed = request.seed + draw
-            drawn = codec.decode(
-                np.maximum(tokens, 0),
-                seed=seed,
-                first_row=first,
-                how="inside" if how == "draw" else "centre",
+    for table in tables.in_parts(iter(parts), BATCH_ROWS):  # the same rows, however it was cut
+        codec.check_columns(table)
+        tokens = partial_tokens(codec, table, leave, warned)
+        means: dict[str, np.ndarray] = {}
+        if how == "draw":
+            tokens = generate.complete(
+                learned, tokens, request, first_row=first, leave=left, draw=draw
             )
-            if means:
-                drawn = put_means(codec, drawn, means)
-            yield fill_gaps(codec, table, drawn, leave)
-            first += table.num_rows
+        else:
+            tokens, means = generate.expect(learned, tokens, how, request.threads)
+        drawn = codec.decode(
+            np.maximum(tokens, 0),
+            seed=seed,
+            first_row=first,
+            how="inside" if how == "draw" else "centre",
+        )
+        if means:
+            drawn = put_means(codec, drawn, means)
+        yield fill_gaps(codec, table, drawn, leave)
+        first += table.num_rows
 
 
 def partial_tokens(
@@ -181,7 +182,13 @@ def fill_gaps(
         written = text.is_text(original.type) and not text.is_text(values.type)
         if written and column.format is not None:
             values = text.write(combine(values), column.format, column.gap_text)
-        columns.append(_joined(_is_known(combine(original), column), original, values))
+        try:
+            columns.append(_joined(_is_known(combine(original), column), original, values))
+        except pa.ArrowInvalid as error:
+            raise UserError(
+                f"Column {column.name!r} is {original.type} in this table, which cannot hold what "
+                f"the model gives ({column.dtype}): {str(error).splitlines()[0]}. Cast it first."
+            ) from error
     filled = pa.Table.from_arrays(columns, names=codec.schema.names)
     return filled.select(table.column_names).replace_schema_metadata(table.schema.metadata)
 

@@ -8,6 +8,7 @@ import datetime as dt
 import decimal
 import difflib
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -134,23 +135,17 @@ def _weigh_categories(coded: CodedColumn, words: pa.Array, condition: Condition)
             f"Column {name!r} is asked for by a range, but holds {_kind(words.type)}; "
             f"name its values: {_listed(words)}."
         )
-    allowed = np.ones(len(words), bool)
-    for bound, below, is_open in (
-        (condition.low, False, condition.low_open),
-        (condition.high, True, condition.high_open),
+    met = np.ones(len(words), bool)
+    for bound, keeps in (
+        (condition.low, operator.gt if condition.low_open else operator.ge),
+        (condition.high, operator.lt if condition.high_open else operator.le),
     ):
         if bound is not None:
             limit = _limit(coded, bound, words.type)
-            compare = (
-                (pc.less if is_open else pc.less_equal)
-                if below
-                else (pc.greater if is_open else pc.greater_equal)
-            )
-            met = compare(words, limit).to_numpy(zero_copy_only=False)
-            allowed = np.logical_and(allowed, met)
-    if not allowed.any():
+            met &= np.array([keeps(word, limit) for word in words.to_pylist()], bool)
+    if not met.any():
         raise UserError(_empty(name, condition, words[0].as_py(), words[-1].as_py()))
-    return allowed.astype(np.float64)
+    return met.astype(np.float64)
 
 
 def _weigh_numbers(
@@ -170,8 +165,8 @@ def _weigh_numbers(
         if outside.any():
             value = _show(codec, units[outside][0])
             raise UserError(
-                f"Column {name!r} is asked to be {value}, but the model knows "
-                f"{_around(codec, units[outside][0])} there, from {least} to {most}."
+                f"Column {name!r} is asked to be {value}, which the model does not know; nearest "
+                f"{_around(codec, units[outside][0])}, and it knows {least} to {most}."
             )
         if len(units) == 1:
             return np.bincount(own, minlength=codes.size).astype(float), {"choices": units}
@@ -217,9 +212,8 @@ def _around(codec: NumericCodec, unit: float) -> str:
     points = np.concatenate([centres[codec.codes.atom], edges])
     below, above = points[points < unit], points[points > unit]
     sides = [*([below.max()] if len(below) else []), *([above.min()] if len(above) else [])]
-    return "no such value; next to it are " + " and ".join(
-        str(_show(codec, side)) for side in sides
-    )
+    named = " and ".join(str(_show(codec, side)) for side in sides)
+    return f"{'is' if len(sides) == 1 else 'are'} {named}"
 
 
 def _bound(
@@ -238,22 +232,26 @@ def _bound(
                 local, pa.scalar(dt.timedelta(days=1)).cast(pa.duration(grid.dtype.unit))
             )
             if zone is not None:
-                scalar = pc.assume_timezone(
-                    scalar, zone, ambiguous="earliest", nonexistent="latest"
-                )
+                scalar = _in_zone(scalar, zone)
         raw = int(grid.raw(pa.array([scalar.as_py()], grid.dtype))[0]) - ends_later
         return (raw - grid.offset) / grid.step
-    try:
-        # By way of what is written: 0.3 is three tenths, and no digit of a whole number is lost.
-        number = decimal.Decimal(str(value))
-    except decimal.InvalidOperation as error:
-        raise UserError(_not_of_type(coded, value)) from error
-    if number.is_nan():
+    number = _decimal(value)
+    if number is None:
         raise UserError(_not_of_type(coded, value))
     if pa.types.is_floating(grid.dtype) or pa.types.is_decimal(grid.dtype):
         digits = grid.dtype.scale if pa.types.is_decimal(grid.dtype) else grid.decimals
         return float(number if digits is None else number.scaleb(digits))
     return float((number - grid.offset) / grid.step)
+
+
+def _decimal(value: Any) -> decimal.Decimal | None:
+    """A number by way of what is written: 0.3 is three tenths, and no digit of a whole number is
+    lost. None if it is none."""
+    try:
+        number = decimal.Decimal(str(value))
+    except decimal.InvalidOperation:
+        return None
+    return None if number.is_nan() else number
 
 
 def _is_day(value: Any) -> bool:
@@ -263,14 +261,14 @@ def _is_day(value: Any) -> bool:
     return not hasattr(value, "hour")
 
 
-def _limit(coded: CodedColumn, value: Any, dtype: pa.DataType) -> pa.Scalar:
-    """A bound of categories, which need not be one."""
+def _limit(coded: CodedColumn, value: Any, dtype: pa.DataType) -> Any:
+    """A bound of categories, which need not be one, to compare them with."""
     if not is_number(dtype):
-        return _read(coded, value)
-    try:
-        return pa.scalar(float(value))
-    except (TypeError, ValueError) as error:
-        raise UserError(_not_of_type(coded, value)) from error
+        return _read(coded, value).as_py()
+    number = _decimal(value)
+    if number is None:
+        raise UserError(_not_of_type(coded, value))
+    return float(number) if pa.types.is_floating(dtype) else number
 
 
 def _step(coded: CodedColumn) -> str:
@@ -288,7 +286,7 @@ def _read(coded: CodedColumn, value: Any) -> pa.Scalar:
     dtype = codec.grid.dtype if isinstance(codec, NumericCodec) else codec.values.type
     if hasattr(value, "item"):
         value = value.item()  # numpy
-    if value is None or value != value:
+    if value is None or str(value) == "<NA>" or value != value:
         raise UserError(
             f"Column {coded.column.name!r} is asked to be {value}; missing() asks for a gap."
         )
@@ -304,10 +302,15 @@ def _read(coded: CodedColumn, value: Any) -> pa.Scalar:
         array = pa.array([value])
         if getattr(dtype, "tz", None) is not None and getattr(array.type, "tz", None) is None:
             # A moment without a zone is one of the column's own.
-            array = pc.assume_timezone(array.cast(pa.timestamp(dtype.unit)), dtype.tz)
+            array = _in_zone(array.cast(pa.timestamp(dtype.unit)), dtype.tz)
         return array.cast(dtype)[0]
     except (pa.ArrowException, OverflowError, ValueError) as error:
         raise UserError(_not_of_type(coded, value)) from error
+
+
+def _in_zone(moments: Any, zone: str) -> Any:
+    """What clocks show as moments: an hour shown twice is the first, a skipped one the next."""
+    return pc.assume_timezone(moments, zone, ambiguous="earliest", nonexistent="latest")
 
 
 def _from_text(word: str, dtype: pa.DataType, fmt: str | None) -> pa.Scalar:
@@ -320,13 +323,16 @@ def _from_text(word: str, dtype: pa.DataType, fmt: str | None) -> pa.Scalar:
             pass  # not in the column's own form; perhaps 2020-01-31
     if pa.types.is_timestamp(dtype) and dtype.tz is not None:
         moment = array.cast(pa.timestamp(dtype.unit))
-        return pc.assume_timezone(moment, dtype.tz).cast(dtype)[0]
+        return _in_zone(moment, dtype.tz).cast(dtype)[0]
     if pa.types.is_date32(dtype) or pa.types.is_date64(dtype):
         return array.cast(pa.timestamp("s")).cast(dtype)[0]
     if pa.types.is_time(dtype):
         return pa.array([dt.time.fromisoformat(word)]).cast(dtype)[0]
     if pa.types.is_integer(dtype):
-        return array.cast(pa.float64()).cast(dtype)[0]  # 3.0 is 3, but 3.5 is refused
+        number = _decimal(word)  # not a float, which has 53 bits; 3.0 is 3, but 3.5 is refused
+        if number is None or number != number.to_integral_value():
+            raise pa.ArrowInvalid("not a whole number")
+        return pa.scalar(int(number), dtype)
     return array.cast(dtype)[0]
 
 

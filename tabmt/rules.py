@@ -107,7 +107,8 @@ class Rule:
                     f"The rule {self.name!r} names a column {name!r} that is not there."
                 )
         try:
-            results = [np.asarray(self._value(tree, columns)) for tree in self.trees]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                results = [np.asarray(self._value(tree, columns)) for tree in self.trees]
         except (TypeError, ValueError, ZeroDivisionError) as error:
             raise UserError(
                 f"The rule {self.name!r} does not fit its columns: {self.text!r} ({error})."

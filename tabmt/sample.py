@@ -5,6 +5,7 @@ conditions into `allowed` codes, cut the work into chunks (the paper: 512 rows, 
 order of its own) and check what users typed.
 """
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Protocol
@@ -17,9 +18,11 @@ from tabmt.errors import UserError
 from tabmt.networks import Network
 from tabmt.tokens import MASK
 
+log = logging.getLogger(__name__)
+
 POOL = 2  # candidates per row when several columns are restricted ...
-MOST_CANDIDATES = 64  # ... and how many there may be before rows repeat one another
-LEAST_CANDIDATES = 1024  # picking among a handful is hardly picking at all
+LEAST_CANDIDATES = 1024  # ... as picking among a handful is hardly picking at all ...
+MOST_CANDIDATES = 64  # ... and how many there may be, per row or of those, before rows repeat
 LEAST_MASS = 1e-8  # a condition that so little of the distribution meets cannot be met
 
 Allowed = Sequence[Tensor | None]
@@ -160,34 +163,55 @@ def fill_where(
     masses that their conditions met. With conditions on one column, all masses are equal.
     A `keeper` narrows what the columns of `order` may be, row by row.
     """
-    several = sum(int((_weights(allowed, column) > 0).sum()) > 1 for column in asked) > 1
-    candidates = POOL if several else 1
+    open_ = [column for column in asked if int((_weights(allowed, column) > 0).sum()) > 1]
+    several = len(open_) > 1
+    count = max(rows * POOL, LEAST_CANDIDATES) if several else rows
+    most = max(rows, LEAST_CANDIDATES) * MOST_CANDIDATES if several else rows
     while True:
-        count = max(rows * candidates, LEAST_CANDIDATES if several else 0)
         blank = torch.full((count, len(temperature)), MASK, device=device)
         filling = Filling(net, blank, temperature=temperature, generator=generator)
-        masses = torch.zeros(len(blank), dtype=torch.float64, device=device)
-        for column in asked:
-            # In proportion to how often the conditions so far are met, of which this is a part.
-            share = (masses - masses.logsumexp(0)).exp() if len(masses) else masses
-            now = filling.draw(column, allowed[column])
-            met = float((share * now.exp()).sum())
-            if len(now) and met < LEAST_MASS:
-                raise Improbable(column, met)
-            masses += now
+        try:
+            masses = _draw_asked(filling, asked, allowed)
+        except Improbable as error:
+            # Few candidates may have missed the only place where the condition is met.
+            if count >= most or not set(open_) & set(asked[: asked.index(error.column)]):
+                raise
+            count = most
+            continue
         if not several:
             break
         weights = (masses - masses.max()).exp()
         effective = float(weights.sum() ** 2 / (weights**2).sum())
-        if effective >= rows or candidates >= MOST_CANDIDATES:
+        if effective >= rows or count >= most:
+            if effective < rows / 2:
+                log.warning(
+                    "The conditions are rarely met together: %d rows have only about %d different "
+                    "combinations of the columns asked for.",
+                    rows,
+                    max(1, int(effective)),
+                )
             filling.keep(_resample(weights, rows, generator))
             break
-        candidates = min(MOST_CANDIDATES, max(2, math.ceil(rows / effective)) * candidates)
+        count = min(most, max(2, math.ceil(rows / effective)) * count)
     if keeper is not None:
         for column in asked:
             keeper.drawn(column, filling.codes(column).cpu().numpy())
     _draw_rest(filling, order, allowed, keeper)
     return filling.tokens
+
+
+def _draw_asked(filling: Filling, asked: Sequence[int], allowed: Allowed) -> Tensor:
+    """Draw the columns that have conditions; log of the mass that met them all, (B,)."""
+    masses = torch.zeros(len(filling.tokens), dtype=torch.float64, device=filling.tokens.device)
+    for column in asked:
+        # In proportion to how often the conditions so far are met, of which this is a part.
+        share = (masses - masses.logsumexp(0)).exp() if len(masses) else masses
+        now = filling.draw(column, allowed[column])
+        met = float((share * now.exp()).sum())
+        if len(now) and met < LEAST_MASS:
+            raise Improbable(column, met)
+        masses += now
+    return masses
 
 
 def _weights(allowed: Allowed, column: int) -> Tensor:
@@ -281,13 +305,16 @@ def draw(
     if temperature == 0.0:
         return scaled.argmax(1)[which], masses
     weights = scaled.softmax(1)  # (P, K)
-    # Inverse of the cumulated weights, not normalised. The point stays below the total, and "right"
+    # Inverse of the cumulated weights: those of row p of the logits run from p to p + 1, so one
+    # search serves all draws, however many share a row. The point stays below p + 1, and "right"
     # steps over codes of weight 0, so a forbidden code is never drawn.
-    cumulated = weights.cumsum(1)[which]  # (B, K)
-    total = cumulated[:, -1:]  # (B, 1)
+    cumulated = weights.cumsum(1)
+    cumulated = cumulated / cumulated[:, -1:]  # (P, K), the last of each row is 1
+    first = torch.arange(len(cumulated), device=logits.device, dtype=torch.float64)[:, None]
     uniform = torch.rand(
-        len(which), 1, generator=generator, dtype=torch.float64, device=generator.device
+        len(which), generator=generator, dtype=torch.float64, device=generator.device
     )
-    below = torch.nextafter(total, torch.zeros_like(total))  # u * total may round up to the total
-    point = torch.minimum(uniform.to(logits.device) * total, below)
-    return torch.searchsorted(cumulated, point, right=True).squeeze(1), masses
+    start = which.double()
+    point = torch.minimum(start + uniform.to(logits.device), torch.nextafter(start + 1, start))
+    found = torch.searchsorted((cumulated + first).flatten(), point, right=True)
+    return found - which * logits.shape[1], masses

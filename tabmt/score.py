@@ -1,5 +1,7 @@
 """Likelihood, probabilities and embeddings of tables; `likelihood` is the part without tables."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import torch
@@ -16,53 +18,68 @@ from tabmt.tokens import MASK
 SCORES = pa.schema({"log_prob": pa.float64(), "anomaly": pa.float64(), "oddest": pa.string()})
 
 
+@dataclass(frozen=True)
+class Cells:
+    """What the cells of a table weigh, in nats: along S orders their codes, (S, B, C), each given
+    those before it; the shares that numbers have of their codes, (B, C); and what stands in
+    constant columns, (B,)."""
+
+    codes: np.ndarray
+    shares: np.ndarray
+    constants: np.ndarray
+    changed: np.ndarray  # (B,) constant columns that hold another value
+
+    def rows(self) -> np.ndarray:
+        """Log-probability of rows under the mixture of the orders, (B,)."""
+        rows = self.codes.sum(2)  # (S, B)
+        most = rows.max(0)
+        mixed = most + np.log(np.exp(rows - most).mean(0))
+        return np.asarray(mixed + self.shares.sum(1) + self.constants)
+
+
 def log_prob(learned: Learned, table: pa.Table, orders: int, seed: int, threads: int) -> np.ndarray:
     """(rows,) nats, of the mixture of some orders."""
-    return _rows(*_cells(learned, table, orders, seed, threads))
+    return _weigh(learned, table, orders, seed, threads).rows()
 
 
 def score(learned: Learned, table: pa.Table, orders: int, seed: int, threads: int) -> pa.Table:
-    cells, constants = _cells(learned, table, orders, seed, threads)
-    names = np.array([coded.column.name for coded in learned.codec.token_columns], dtype=object)
-    mean = cells.mean(0)  # (B, C)
-    known = np.maximum((mean != 0).sum(1), 1)
-    oddest = names[mean.argmin(1)] if mean.shape[1] else np.full(len(mean), None)
+    cells = _weigh(learned, table, orders, seed, threads)
+    columns = learned.codec.token_columns
+    codes = cells.codes.mean(0)  # (B, C)
+    known = np.maximum((codes != 0).sum(1) + cells.changed, 1)
+    oddest = np.full(len(codes), None)
+    if columns:
+        # Against a guess among its codes: a column of many would otherwise always be the oddest.
+        guess = np.log([max(coded.size, 2) for coded in columns])
+        names = np.array([coded.column.name for coded in columns], dtype=object)
+        oddest = names[(codes / guess).argmin(1)]
+    surprise = -(codes.sum(1) + cells.shares.sum(1) + cells.constants)
     return pa.table(
         {
-            "log_prob": _rows(cells, constants),
-            "anomaly": -(mean.sum(1) + constants) / known,
+            "log_prob": cells.rows(),
+            "anomaly": surprise / known,
             "oddest": pa.array(oddest, pa.string()),
         },
         schema=SCORES,
     )
 
 
-def _rows(cells: np.ndarray, constants: np.ndarray) -> np.ndarray:
-    """Log-probability of rows under the mixture of orders: (S, B, C) and (B,) -> (B,)."""
-    rows = cells.sum(2)
-    most = rows.max(0)
-    return np.asarray(most + np.log(np.exp(rows - most).mean(0)) + constants)
-
-
-def _cells(
-    learned: Learned, table: pa.Table, orders: int, seed: int, threads: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Log-probability of each cell given those before it in each order, (S, B, C), and of what
-    stands in constant columns, (B,)."""
-    if not isinstance(orders, int) or isinstance(orders, bool) or orders < 1:
+def _weigh(learned: Learned, table: pa.Table, orders: int, seed: int, threads: int) -> Cells:
+    if not isinstance(orders, int | np.integer) or isinstance(orders, bool) or orders < 1:
         raise UserError(f"orders is {orders!r}, but must be a whole number from 1.")
     tokens, unseen, shares, changed = learned.codec.look(table)
     # A value that was never seen is no rarer than one row among those seen and itself.
     rare = np.log(learned.card.rows + 1)
-    if learned.net is None:
-        return np.zeros((orders, *tokens.shape)), -changed * rare
-    generator = torch.Generator().manual_seed(derive(seed, "score"))
-    columns = tokens.shape[1]
-    ways = torch.stack([torch.randperm(columns, generator=generator) for _ in range(orders)])
-    with train.threads(threads):
-        given = _on_device(learned, tokens)
-        nats = likelihood.log_prob(learned.net, given, ways.to(given.device)).cpu().numpy()
-    return np.asarray(nats + shares - np.where(unseen, rare, 0.0)), -changed * rare
+    codes = np.zeros((orders, *tokens.shape))
+    if learned.net is not None:
+        generator = torch.Generator().manual_seed(derive(seed, "score"))
+        columns = tokens.shape[1]
+        ways = torch.stack([torch.randperm(columns, generator=generator) for _ in range(orders)])
+        with train.threads(threads):
+            given = _on_device(learned, tokens)
+            nats = likelihood.log_prob(learned.net, given, ways.to(given.device))
+        codes = nats.cpu().numpy() - np.where(unseen, rare, 0.0)
+    return Cells(codes, shares, 0.0 - changed * rare, changed)
 
 
 def predict_proba(learned: Learned, table: pa.Table, column: str, threads: int) -> pa.Table:
@@ -70,8 +87,7 @@ def predict_proba(learned: Learned, table: pa.Table, column: str, threads: int) 
     assert place is not None and learned.net is not None
     coded = learned.codec.token_columns[place]
     given = table.drop_columns([column]) if column in table.column_names else table
-    leave = [name for name in given.column_names if name != column]
-    tokens = partial_tokens(learned.codec, given, leave)
+    tokens = partial_tokens(learned.codec, given, leave=given.column_names)
     with train.threads(threads):
         chances = likelihood.probabilities(learned.net, _on_device(learned, tokens), place)
     own = chances.cpu().numpy()[:, : coded.codec.size]

@@ -195,6 +195,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             )
             missing = [coded.missing_code for coded in codec.token_columns]
             if any(code is not None for code in missing) and summary.steps:
+                log.info("comparing gap rates with the table's")
                 before, after = calibrate_gaps(
                     net, tokens, missing, seed=derive(self.seed, "gaps"), last=target
                 )
@@ -337,10 +338,10 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             )
             filled = pa.concat_tables(parts).combine_chunks()
             if source.kind == "csv":
-                filled = self._fitted.codec.read(filled)
+                filled = self._fitted.codec.read(filled).select(filled.column_names)
             if source.pandas is not None:
                 filled = filled.replace_schema_metadata({"pandas": source.pandas})
-            found.append(tables.give_back(filled, schema, kind))
+            found.append(tables.same_index(tables.give_back(filled, schema, kind), table))
         return found if draws is not None else found[0]
 
     def impute_batches(
@@ -387,14 +388,14 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         """How usual each row is: a table with `log_prob`, `anomaly` (the mean surprise of its
         known cells in nats: higher is odder) and `oddest` (the column that surprises most)."""
         found = scores.score(self._fitted, tables.load(table)[0], orders, seed, self._threads)
-        return tables.give(found, kind or self.schema_.source.kind)
+        return tables.give(found, kind or self.schema_.source.kind, like=table)
 
     def predict_proba(self, table: Any, column: str, *, kind: Any = None) -> Any:
         """Probabilities of each value of `column` (of each bin of numbers) given the rest of the
         row, as a table with one column per value; what the table holds in `column` is not read."""
         arrow = tables.load(table)[0]
         found = scores.predict_proba(self._fitted, arrow, column, self._threads)
-        return tables.give(found, kind or self.schema_.source.kind)
+        return tables.give(found, kind or self.schema_.source.kind, like=table)
 
     def embed(self, table: Any) -> np.ndarray:
         """What the network makes of each row: (rows, width) float32."""

@@ -140,11 +140,21 @@ def forget(source: Source, names: Collection[str]) -> Source:
     return dataclasses.replace(source, pandas=json.dumps(note))
 
 
-def give(table: pa.Table, kind: str) -> Any:
-    """A table of our own making as pandas, polars or Arrow; pandas for what came from a file."""
+def give(table: pa.Table, kind: str, like: Any) -> Any:
+    """A table of our own making as pandas, polars or Arrow; pandas for what came from a file. Its
+    rows are those of `like`."""
     if kind == "arrow":
         return table
-    return _import("polars").from_arrow(table) if kind == "polars" else table.to_pandas()
+    if kind == "polars":
+        return _import("polars").from_arrow(table)
+    return same_index(table.to_pandas(), like)
+
+
+def same_index(found: Any, given: Any) -> Any:
+    """A data frame with the index of the one it was made of, so that the two can be joined."""
+    if all(hasattr(frame, "index") and hasattr(frame, "iloc") for frame in (found, given)):
+        found.index = given.index
+    return found
 
 
 def _to_pandas(table: pa.Table, note: str | None) -> Any:
@@ -208,9 +218,9 @@ def batches(source: Any, rows: int) -> tuple[Iterator[pa.Table], int | None]:
         if kind == "parquet":
             with _reading(path, kind):
                 count = pyarrow.parquet.read_metadata(path).num_rows
-        return _in_parts(_file_batches(path, kind), rows), count
+        return in_parts(_file_batches(path, kind), rows), count
     table, _ = load(source)
-    return _in_parts(iter([table]), rows), table.num_rows
+    return in_parts(iter([table]), rows), table.num_rows
 
 
 def _file_batches(path: Path, kind: SourceKind) -> Iterator[pa.Table]:
@@ -234,7 +244,7 @@ def _file_batches(path: Path, kind: SourceKind) -> Iterator[pa.Table]:
                 yield from (pa.Table.from_batches([batch]) for batch in _ipc_batches(file))
 
 
-def _in_parts(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:
+def in_parts(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:
     """The same rows in parts of equal size; a table without rows is one empty part."""
     held: list[pa.Table] = []
     count, given = 0, False
@@ -380,10 +390,34 @@ def write_file(path: str | Path, schema: Schema, tables: Iterable[pa.Table]) -> 
             with pa.output_stream(str(beside), compression=packed) as file:
                 _write_csv(file, schema, tables, delimiter)
             return
-        new = pyarrow.parquet.ParquetWriter if kind == "parquet" else pyarrow.ipc.new_file
-        with new(str(beside), schema.arrow) as writer:
-            for table in tables:
+        if kind == "parquet":
+            with pyarrow.parquet.ParquetWriter(str(beside), schema.arrow) as writer:
+                for table in tables:
+                    writer.write_table(table)
+            return
+        options = pyarrow.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+        with pyarrow.ipc.new_file(str(beside), schema.arrow, options=options) as writer:
+            for table in _growing_dictionaries(tables):
                 writer.write_table(table)
+
+
+def _growing_dictionaries(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """An Arrow file has one dictionary per column, which later parts may only add to."""
+    known: dict[int, pa.Array] = {}
+    for table in tables:
+        for place, field in enumerate(table.schema):
+            if pa.types.is_dictionary(field.type):
+                column = table.column(place).unify_dictionaries()
+                own = column.chunk(0).dictionary if column.num_chunks else None
+                if own is None:
+                    continue
+                before = known.get(place, own[:0])
+                known[place] = words = pc.unique(pa.concat_arrays([before, own]))
+                values = combine(column)
+                indices = pc.index_in(values, words).cast(field.type.index_type)
+                grown = pa.DictionaryArray.from_arrays(indices, words, ordered=field.type.ordered)
+                table = table.set_column(place, field, grown)
+        yield table
 
 
 def write_like(

@@ -18,6 +18,7 @@ FORMS = (
     "COLUMN = VALUE, COLUMN >= VALUE (or > <= <), COLUMN in LOW..HIGH, COLUMN in {VALUE, VALUE}, "
     "COLUMN is missing, COLUMN is not missing"
 )
+FORMS_TOO = f"Sentences can be: {FORMS}."
 # A name with one of the signs in it, or with a quote at its start, stands in quotes.
 NAME = r"""\s*("[^"]*"|'[^']*'|`[^`]*`|[^\s"'`=<>!][^=<>!]*?)"""
 COMPARED = re.compile(NAME + r"\s*(>=|<=|==|=|>|<)\s*(.*?)\s*", re.S)
@@ -37,10 +38,6 @@ class Condition:
     low_open: bool = False  # the bound itself is not allowed
     high_open: bool = False
     gap: bool | None = None  # True: a gap; False: no gap
-
-    @property
-    def exact(self) -> bool:
-        return self.values is not None and len(self.values) == 1
 
 
 def between(low: Any = None, high: Any = None, *, closed: str = "both") -> Condition:
@@ -80,10 +77,18 @@ def conditions(where: Mapping[str, Any] | Iterable[str] | str | None) -> dict[st
     if where is None:
         return {}
     if isinstance(where, Mapping):
+        for name, given in where.items():
+            if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+                raise UserError(
+                    f"Column {name!r} is asked to be {given!r}; one_of(...) asks for any of "
+                    "several values, between(low, high) for a range."
+                )
         return {
             str(name): given if isinstance(given, Condition) else one_of(given)
             for name, given in where.items()
         }
+    if not isinstance(where, Iterable):
+        raise UserError(f"where is {where!r}, but must map columns to conditions. {FORMS_TOO}")
     found: dict[str, Condition] = {}
     for sentence in [where] if isinstance(where, str) else where:
         name, condition = parse(sentence)

@@ -370,11 +370,8 @@ def test_a_gap_in_a_column_of_one_value_gets_that_value():
 
 def test_many_rows_are_imputed_in_parts_as_in_one_piece(fitted):
     arrow = pa.Table.from_pandas(torn(700), preserve_index=False)
-    parts = fitted.impute_batches([arrow.slice(0, 512), arrow.slice(512)], seed=3)
-    whole = fitted.impute(arrow, seed=3)
-    filled = pa.concat_tables(parts)
-    assert filled.column("city").to_pylist() == whole.column("city").to_pylist()
-    assert filled.column("group").to_pylist() == whole.column("group").to_pylist()
+    parts = fitted.impute_batches([arrow.slice(0, 500), arrow.slice(500)], seed=3)
+    assert pa.concat_tables(parts).to_pydict() == fitted.impute(arrow, seed=3).to_pydict()
 
 
 COLUMNS = "id, group, height, weight, visits, member, since, city"

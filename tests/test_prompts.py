@@ -730,8 +730,8 @@ WRONG = [
     ({"size": True}, "Column 'size' is asked to be True, but it holds int64."),
     (
         {"size": 1000},
-        "Column 'size' is asked to be 1000, but the model knows no such value; next to it are 25 "
-        "there, from 0 to 25.",
+        "Column 'size' is asked to be 1000, which the model does not know; nearest is 25, and it "
+        "knows 0 to 25.",
     ),
     (
         {"size": between(3, 2)},

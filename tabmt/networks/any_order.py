@@ -48,6 +48,7 @@ def gaps_last(orders: Tensor, tokens: Tensor) -> Tensor:
 class AnyOrderNetwork(nn.Module):
     """Per-field embeddings, two positions per token, causal blocks, LayerNorm, tied output."""
 
+    name = "any-order"
     merge_below = 0.5  # beyond that, moving the cache costs what is saved (docs/log.md)
 
     def __init__(

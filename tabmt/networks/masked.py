@@ -36,6 +36,7 @@ def draw_mask(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
 class MaskedNetwork(nn.Module):
     """Per-field embeddings, learned positions, transformer blocks, LayerNorm, tied output."""
 
+    name = "masked"
     merge_below = 0.95  # a prefix less is a whole pass less, and there is no cache to move
 
     def __init__(
