@@ -218,7 +218,10 @@ def benchmarks_page() -> str:
         "{{prompts}}": prompts_table,
         "{{streaming}}": streaming_table,
     }.items():
-        text = text.replace(mark, make())
+        try:
+            text = text.replace(mark, make())
+        except (FileNotFoundError, IndexError):
+            text = text.replace(mark, "No run is recorded yet.")
     return text
 
 
