@@ -23,6 +23,7 @@ from tabmt.config import TrainConfig
 from tabmt.errors import TrainingError, UserError
 from tabmt.networks import AnyNetwork
 from tabmt.seeds import derive
+from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
 
@@ -134,9 +135,19 @@ class HeldOut:
 
     @classmethod
     def choose(
-        cls, valid_tokens: Tokens, net: AnyNetwork, *, seed: int, target: int | None
+        cls,
+        valid_tokens: Tokens,
+        tokens: Tokens,
+        net: AnyNetwork,
+        *,
+        seed: int,
+        target: int | None,
     ) -> "HeldOut | None":
-        """None when there are no rows. Few rows are looked at under several plans each."""
+        """None when there are no rows. Few rows are looked at under several plans each.
+
+        A code that no training row has cannot be learned: its loss only grows, the sooner the
+        better the rest is learned, and would stop training early. It counts as unknown.
+        """
         if len(valid_tokens) == 0:
             return None
         generator = torch.Generator().manual_seed(derive(seed, "held out"))
@@ -144,10 +155,17 @@ class HeldOut:
         repeats = min(PLANS_PER_ROW, math.ceil(HELD_OUT_ROWS / len(rows)))
         rows = rows.repeat_interleave(repeats)
         device = next(net.parameters()).device
-        tokens = take(valid_tokens, rows).to(device)
-        plan = net.draw_plan((tokens.shape[0], tokens.shape[1]), generator, target).to(device)
+        held_out = take(valid_tokens, rows)
+        for column, size in enumerate(net.fields.sizes):
+            codes = torch.as_tensor(tokens[:, column]).to("cpu", torch.int64)
+            seen = torch.bincount(codes[codes != MASK], minlength=size) > 0
+            unseen = (held_out[:, column] != MASK) & ~seen[held_out[:, column].clamp(min=0)]
+            held_out[unseen, column] = MASK
+        held_out = held_out.to(device)
+        shape = (held_out.shape[0], held_out.shape[1])
+        plan = net.draw_plan(shape, generator, target).to(device)
         # All plans of a row fall into one group, or the groups would not be independent.
-        return cls(tokens, plan, math.ceil(len(tokens) / repeats / GROUPS) * repeats)
+        return cls(held_out, plan, math.ceil(len(held_out) / repeats / GROUPS) * repeats)
 
     def losses(self, net: AnyNetwork) -> list[float]:
         """Mean nats per hidden, known cell, for each of a few groups of rows."""
@@ -228,7 +246,7 @@ def train(
     average = copy.deepcopy(net).requires_grad_(False)
     optimizer = make_optimizer(net, config)
     batches = Batches(tokens, config.batch_size, seed=seed)
-    held_out = HeldOut.choose(valid_tokens, net, seed=seed, target=target)
+    held_out = HeldOut.choose(valid_tokens, tokens, net, seed=seed, target=target)
     epochs = round(EPOCHS_PER_LOOK * len(tokens) / config.batch_size)  # of so many, in steps
     look_every = min(config.eval_every, max(LEAST_STEPS_PER_LOOK, epochs))
 

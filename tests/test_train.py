@@ -148,13 +148,24 @@ def test_worse_means_by_more_than_a_standard_error_of_pairs():
 def test_all_plans_of_a_held_out_row_are_in_one_group():
     net = make()
     for rows in (20, 25, 300, 5000):
-        held_out = HeldOut.choose(table(rows), net, seed=0, target=None)
+        held_out = HeldOut.choose(table(rows), table(500), net, seed=0, target=None)
         assert held_out is not None
         groups = held_out.tokens.split(held_out.group_size)
         assert 10 <= len(groups) <= 16
         plans = len(held_out.tokens) // min(rows, 4096)
         assert all(len(group) % plans == 0 for group in groups)
         assert torch.equal(held_out.tokens[:plans], held_out.tokens[:1].expand(plans, -1))
+
+
+def test_codes_that_no_training_row_has_do_not_count_among_held_out_rows():
+    rows, rest = table(300), table(300)
+    rest[:, 1] = np.where(rest[:, 1] == 2, 0, rest[:, 1])
+    held_out = HeldOut.choose(rows, rest, make(), seed=0, target=None)
+    assert held_out is not None
+    assert (rows[:, 1] == 2).any() and not (held_out.tokens[:, 1] == 2).any()
+    masked = (held_out.tokens == MASK).double().mean(0)
+    assert masked[1] == pytest.approx((rows[:, 1] == 2).mean())
+    assert masked[[0, 2]].max() == 0
 
 
 def test_an_interrupted_run_saves_and_resumes_to_the_same_weights():
