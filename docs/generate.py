@@ -139,7 +139,7 @@ def gaps_table() -> str:
         "table",
         "training rows",
         "largest difference of a rate, points (held-out rows)",
-        "pairs with |r| > 0.3",
+        "pairs with a correlation above 0.3",
         "largest difference of a correlation (held-out rows)",
     ]
     rows = []

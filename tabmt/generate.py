@@ -150,7 +150,14 @@ def _part(
     ranges: list[int] = []
     for name, prompt in prompts.items():
         place = names.index(name)
-        allowed[place] = torch.from_numpy(prompt.weights)
+        weights, no_gap = torch.from_numpy(prompt.weights), allowed[place]
+        weights = weights if no_gap is None else weights * no_gap
+        allowed[place] = weights
+        if not weights.any():
+            raise UserError(
+                f"Column {name!r} is asked to be missing, but complete rows have no gaps; "
+                "ask for one of the two."
+            )
         (exact if prompt.exact else ranges).append(place)
     last = learned.target if learned.target not in exact + ranges else None
     device = next(net.parameters()).device
@@ -186,8 +193,8 @@ def _part(
             stream = derive(seed, "sample", (first + start) // chunk)
             size = min(chunk, rows - start)
             if learned.book.rules:
-                weights = [None if one is None else one.numpy() for one in allowed]
-                kept, tried = _ruled(learned, size, stream, fill_chunk, weights, prompts)
+                base = [None if one is None else one.numpy() for one in allowed]
+                kept, tried = _ruled(learned, size, stream, fill_chunk, base, prompts)
                 found.append(kept)
                 spent += tried
             else:

@@ -109,6 +109,8 @@ def token_column(codec: TableCodec, name: str | None, what: str) -> int | None:
     if name is None:
         return None
     names = codec.schema.names
+    if not isinstance(name, str):
+        raise UserError(f"The {what} is {name!r}, but must be the name of a column.")
     if name not in names:
         raise UserError(f"The {what} is {name!r}, {but_the_table_has(name, names)}")
     for place, coded in enumerate(codec.token_columns):

@@ -410,6 +410,8 @@ def _classes(
         values = coded.codec.values.to_pylist()
         return name, dict.fromkeys(values, 1.0)
     shares = balance[name]
+    if not isinstance(shares, Mapping):
+        raise UserError(f"balance gives {name!r} {shares!r}, but must map its values to shares.")
     for value, share in shares.items():
         number = isinstance(share, int | float) and not isinstance(share, bool)
         if not number or not math.isfinite(share) or share < 0:

@@ -149,9 +149,7 @@ class Page:
         if not binding and not partners:
             return None
         base = self._base[place]
-        weights = (
-            np.ones((self._rows, coded.size)) if base is None else np.tile(base, (self._rows, 1))
-        )
+        weights = np.tile(np.ones(coded.size) if base is None else base, (self._rows, 1))
         if binding:
             self._pending = _Candidates.draw(coded, base, self._prompts.get(name), self._rng)
             weights = self._pending.weigh(binding, self._values, self._gaps, self._rows)
@@ -192,7 +190,7 @@ class Page:
         for rule in self._book.rules:
             if not rule.together:
                 kept &= ~np.broadcast_to(rule.broken(self._values, self._gaps), kept.shape)
-            elif all(name in self._codes or name not in self._places for name in rule.columns):
+            else:
                 own = [name for name in rule.columns if name in self._codes]
                 rows = np.stack([self._codes[name] for name in own], axis=1)
                 known = {tuple(row) for row in self._book.combinations[rule.name].tolist()}

@@ -84,7 +84,9 @@ def _weigh(learned: Learned, table: pa.Table, orders: int, seed: int, threads: i
 
 def predict_proba(learned: Learned, table: pa.Table, column: str, threads: int) -> pa.Table:
     place = token_column(learned.codec, column, "column")
-    assert place is not None and learned.net is not None
+    if place is None:
+        raise UserError("predict_proba needs the name of a column.")
+    assert learned.net is not None  # it has a token column
     coded = learned.codec.token_columns[place]
     given = table.drop_columns([column]) if column in table.column_names else table
     tokens = partial_tokens(learned.codec, given, leave=given.column_names)

@@ -388,14 +388,14 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         """How usual each row is: a table with `log_prob`, `anomaly` (the mean surprise of its
         known cells in nats: higher is odder) and `oddest` (the column that surprises most)."""
         found = scores.score(self._fitted, tables.load(table)[0], orders, seed, self._threads)
-        return tables.give(found, kind or self.schema_.source.kind, like=table)
+        return tables.give(found, self.schema_, kind, like=table)
 
     def predict_proba(self, table: Any, column: str, *, kind: Any = None) -> Any:
         """Probabilities of each value of `column` (of each bin of numbers) given the rest of the
         row, as a table with one column per value; what the table holds in `column` is not read."""
         arrow = tables.load(table)[0]
         found = scores.predict_proba(self._fitted, arrow, column, self._threads)
-        return tables.give(found, kind or self.schema_.source.kind, like=table)
+        return tables.give(found, self.schema_, kind, like=table)
 
     def embed(self, table: Any) -> np.ndarray:
         """What the network makes of each row: (rows, width) float32."""

@@ -120,8 +120,7 @@ def _pandas_metadata(schema: pa.Schema) -> str | None:
 
 def give_back(table: pa.Table, schema: Schema, kind: Given | None = None) -> Any:
     """A table of the caller's kind; what was read from a file comes back as pandas."""
-    if kind is not None and kind not in get_args(Given):
-        raise UserError(f"kind is {kind!r}, but must be one of: {', '.join(get_args(Given))}.")
+    _check_kind(kind)
     wanted = kind or (schema.source.kind if schema.source.kind in get_args(Given) else "pandas")
     if wanted == "arrow":
         return table
@@ -140,12 +139,18 @@ def forget(source: Source, names: Collection[str]) -> Source:
     return dataclasses.replace(source, pandas=json.dumps(note))
 
 
-def give(table: pa.Table, kind: str, like: Any) -> Any:
-    """A table of our own making as pandas, polars or Arrow; pandas for what came from a file. Its
-    rows are those of `like`."""
-    if kind == "arrow":
+def _check_kind(kind: str | None) -> None:
+    if kind is not None and kind not in get_args(Given):
+        raise UserError(f"kind is {kind!r}, but must be one of: {', '.join(get_args(Given))}.")
+
+
+def give(table: pa.Table, schema: Schema, kind: Given | None, like: Any) -> Any:
+    """A table of our own making, whose rows are those of `like`; otherwise as `give_back`."""
+    _check_kind(kind)
+    wanted = kind or schema.source.kind
+    if wanted == "arrow":
         return table
-    if kind == "polars":
+    if wanted == "polars":
         return _import("polars").from_arrow(table)
     return same_index(table.to_pandas(), like)
 

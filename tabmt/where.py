@@ -18,7 +18,6 @@ FORMS = (
     "COLUMN = VALUE, COLUMN >= VALUE (or > <= <), COLUMN in LOW..HIGH, COLUMN in {VALUE, VALUE}, "
     "COLUMN is missing, COLUMN is not missing"
 )
-FORMS_TOO = f"Sentences can be: {FORMS}."
 # A name with one of the signs in it, or with a quote at its start, stands in quotes.
 NAME = r"""\s*("[^"]*"|'[^']*'|`[^`]*`|[^\s"'`=<>!][^=<>!]*?)"""
 COMPARED = re.compile(NAME + r"\s*(>=|<=|==|=|>|<)\s*(.*?)\s*", re.S)
@@ -88,7 +87,9 @@ def conditions(where: Mapping[str, Any] | Iterable[str] | str | None) -> dict[st
             for name, given in where.items()
         }
     if not isinstance(where, Iterable):
-        raise UserError(f"where is {where!r}, but must map columns to conditions. {FORMS_TOO}")
+        raise UserError(
+            f"where is {where!r}, but must map columns to conditions, or be sentences: {FORMS}."
+        )
     found: dict[str, Condition] = {}
     for sentence in [where] if isinstance(where, str) else where:
         name, condition = parse(sentence)

@@ -13,8 +13,8 @@ import pytest
 from tabmt import TabMT, UserError
 from tabmt.config import NetworkName
 from tests.conftest import TINY
+from tests.prompted import p_value
 from tests.tables import every_type, mixed_frame
-from tests.test_prompts import p_value
 
 NETWORKS = get_args(NetworkName)
 GAPPY = ("group", "height", "weight", "visits", "since", "city")  # columns that get gaps

@@ -407,6 +407,8 @@ HAS = "id, group, height, weight, visits, member, since, city"
             "The column is 'id', but that column is id, and nothing of it is learned; name another "
             "column, or set its kind in the schema.",
         ),
+        (3, "The column is 3, but must be the name of a column."),
+        (None, "predict_proba needs the name of a column."),
     ],
 )
 def test_a_column_without_probabilities_gets_a_sentence(fitted, column, sentence):
@@ -429,3 +431,10 @@ def test_a_table_of_other_columns_gets_a_sentence(fitted):
         assert str(error.value) == (
             "The table has a column 'more', which the model does not know; leave it out."
         )
+
+
+def test_an_unknown_kind_of_answer_gets_a_sentence(fitted):
+    for use in (fitted.score, lambda table, kind: fitted.predict_proba(table, "group", kind=kind)):
+        with pytest.raises(UserError) as error:
+            use(mixed_frame(5), kind="xlsx")
+        assert str(error.value) == "kind is 'xlsx', but must be one of: pandas, polars, arrow."
