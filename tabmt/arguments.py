@@ -1,6 +1,12 @@
 """Small notations of the command line that click does not read by itself."""
 
+import dataclasses
+import tomllib
+from collections.abc import Callable, Collection
 from typing import Any
+
+import click
+from click.core import ParameterSource
 
 from tabmt.errors import UserError
 
@@ -39,3 +45,58 @@ def parse_balance(given: str) -> str | dict[str, dict[Any, float]]:
                 f"The share {part!r} of --balance is not of the form VALUE=NUMBER."
             ) from None
     return {name: shares}
+
+
+def options_from(*config_classes: type[Any]) -> Callable[[Any], Any]:
+    """Turn every field of the config dataclasses into an option."""
+
+    def decorate(command: Any) -> Any:
+        for config_class in reversed(config_classes):
+            for item in reversed(dataclasses.fields(config_class)):
+                choices = item.metadata.get("choices")
+                kind = item.metadata.get("type", type(item.default))
+                auto = item.metadata.get("auto", False)
+                default = None if auto else item.default
+                command = click.option(
+                    f"--{item.name.replace('_', '-')}",
+                    item.name,
+                    type=click.Choice(choices) if choices else kind,
+                    default=default,
+                    show_default="chosen for the table" if auto else default is not None,
+                    help=item.metadata["help"],
+                )(command)
+        return command
+
+    return decorate
+
+
+def read_config(path: str, allowed: Collection[str]) -> dict[str, Any]:
+    """Settings from a TOML file that `tabmt tune` or a person wrote."""
+    try:
+        with open(path, "rb") as file:
+            found = tomllib.load(file)
+    except FileNotFoundError as error:
+        raise UserError(f"There is no configuration file {path!r}.") from error
+    except OSError as error:
+        raise UserError(
+            f"The configuration file {path!r} cannot be read: {error.strerror}."
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"The configuration file {path!r} is not valid TOML: {error}.") from error
+    for name in found:
+        if name not in allowed:
+            raise UserError(
+                f"The configuration file {path!r} sets {name!r}, but the settings are: "
+                f"{', '.join(allowed)}."
+            )
+    return found
+
+
+def typed_by_user(values: dict[str, Any]) -> dict[str, Any]:
+    """Those of a command's options that stand on the command line."""
+    context = click.get_current_context()
+    return {
+        name: value
+        for name, value in values.items()
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tabmt.config import CodecConfig, NetworkConfig, TrainConfig, automatic, check
@@ -45,6 +45,7 @@ class Card:
     settings: Settings
     summary: Summary | None  # None: no column had anything to learn
     versions: dict[str, str]
+    temperatures: dict[str, float] = field(default_factory=dict)  # of samples, unless told others
 
     def to_json(self) -> dict[str, Any]:
         summary = None if self.summary is None else dataclasses.asdict(self.summary)
@@ -54,6 +55,7 @@ class Card:
             "settings": self.settings.to_json(),
             "summary": summary,
             "versions": self.versions,
+            "temperatures": self.temperatures,
         }
 
     @classmethod
@@ -65,4 +67,5 @@ class Card:
             settings=Settings.of(data["settings"]),
             summary=None if summary is None else Summary(**summary),
             versions=dict(data["versions"]),
+            temperatures=dict(data.get("temperatures", {})),
         )

@@ -5,16 +5,22 @@ Data goes to standard output, words to standard error. Exit codes: 0 fine, 2 the
 inside the commands, so that `--help` answers at once.
 """
 
-import dataclasses
 import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import click
 
-from tabmt.arguments import parse_balance, parse_keep, parse_temperatures
+from tabmt.arguments import (
+    options_from,
+    parse_balance,
+    parse_keep,
+    parse_temperatures,
+    read_config,
+    typed_by_user,
+)
+from tabmt.cli_search import pareto, tune
 from tabmt.config import CodecConfig, Decode, Gaps, Imputation, NetworkConfig, TrainConfig
 from tabmt.console import counted, show, show_model, training_progress
 from tabmt.errors import UserError, read_json
@@ -40,29 +46,6 @@ class Commands(click.Group):
             raise OneSentence(str(error)) from error
 
 
-def options_from(*config_classes: type[Any]) -> Callable[[Any], Any]:
-    """Turn every field of the config dataclasses into an option."""
-
-    def decorate(command: Any) -> Any:
-        for config_class in reversed(config_classes):
-            for item in reversed(dataclasses.fields(config_class)):
-                choices = item.metadata.get("choices")
-                kind = item.metadata.get("type", type(item.default))
-                auto = item.metadata.get("auto", False)
-                default = None if auto else item.default
-                command = click.option(
-                    f"--{item.name.replace('_', '-')}",
-                    item.name,
-                    type=click.Choice(choices) if choices else kind,
-                    default=default,
-                    show_default="chosen for the table" if auto else default is not None,
-                    help=item.metadata["help"],
-                )(command)
-        return command
-
-    return decorate
-
-
 @click.group(cls=Commands)
 @click.version_option(package_name="tabmt")
 @click.option("--quiet", "-q", is_flag=True, help="say nothing but warnings and errors")
@@ -73,6 +56,10 @@ def main(quiet: bool) -> None:
     root = logging.getLogger("tabmt")
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING if quiet else logging.INFO)
+
+
+main.add_command(pareto)
+main.add_command(tune)
 
 
 @main.command()
@@ -114,6 +101,7 @@ def schema(table: str, output: str | None, overrides: str | None, gaps: Any) -> 
 @click.option("--schema", "schema_file", help="a schema file, as `tabmt schema` writes it")
 @click.option("--from", "start", help="go on from this model, on new rows of its schema")
 @click.option("--resume", is_flag=True, help="continue an interrupted fit of the same model file")
+@click.option("--config", "config_file", help="a TOML file of settings, as `tabmt tune` writes it")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="the same seed, the same model"
 )
@@ -124,12 +112,14 @@ def fit(
     schema_file: str | None,
     start: str | None,
     resume: bool,
+    config_file: str | None,
     seed: int,
     **settings: Any,
 ) -> None:
     """Learn TABLE (CSV, Parquet or Arrow) and write a model.
 
-    Ends after --steps or --minutes, or earlier when held-out rows fare worse.
+    Ends after --steps or --minutes, or earlier when held-out rows fare worse. What is given here
+    counts before what --config says.
     Interrupted, it loses at most --checkpoint-every seconds: the same command with --resume
     goes on.
 
@@ -152,6 +142,8 @@ def fit(
         )
     from tabmt.synthesizer import TabMT
 
+    if config_file is not None:
+        settings |= read_config(config_file, settings) | typed_by_user(settings)
     model = TabMT(seed=seed, **settings)
     before = None if start is None else TabMT.load(start)
     try:
@@ -393,6 +385,7 @@ def info(model: str, as_json: bool) -> None:
 )
 @click.option("--json", "json_file", help="write every figure to this file")
 @click.option("--report", "report_file", help="write an HTML page to this file")
+@click.option("--front", "front_file", help="a front of `tabmt pareto search` to put in the page")
 def evaluate(
     synthetic: tuple[str, ...],
     train: str,
@@ -405,6 +398,7 @@ def evaluate(
     seed: int,
     json_file: str | None,
     report_file: str | None,
+    front_file: str | None,
 ) -> None:
     """Judge SYNTHETIC tables, of any make, against real ones: how good, how private.
 
@@ -422,6 +416,11 @@ def evaluate(
     for path in (json_file, report_file):
         if path is not None and not Path(path).parent.is_dir():
             raise UserError(f"There is no folder {str(Path(path).parent)!r} to write into.")
+    front = None
+    if front_file is not None:
+        from tabmt.search.pareto import Front
+
+        front = Front.load(front_file)
     judge = Judge.of(
         train,
         test,
@@ -440,7 +439,7 @@ def evaluate(
         found = [one.evaluation.to_json() for one in judged]
         tables.write_text(Path(json_file), json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     if report_file is not None:
-        write_report(judge, judged, report_file)
+        write_report(judge, judged, report_file, front)
         log.info("wrote the report to %s", report_file)
 
 

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 Bounds = tuple[np.ndarray, np.ndarray]  # of each number, low and high, both allowed
 
-LEAST_BINS = 10
+LEAST_BINS, MOST_BINS = 10, 100
 ROWS_PER_BIN = 160  # a number column of few rows gets fewer codes than it may have
 
 
@@ -430,4 +430,6 @@ def _fit_column(
 def _bins(config: CodecConfig, rows: int) -> int:
     # PAPER-DIFF: the paper's number of clusters does not depend on the table. With a handful of
     # rows to a code, codes cannot be learned, and training would stop before it began.
-    return min(config.max_bins, max(LEAST_BINS, math.isqrt(rows) // 2, rows // ROWS_PER_BIN))
+    if config.max_bins is not None:
+        return config.max_bins
+    return min(MOST_BINS, max(LEAST_BINS, math.isqrt(rows) // 2, rows // ROWS_PER_BIN))

@@ -40,7 +40,12 @@ class CodecConfig:
         "how numbers are cut into bins; none gives every distinct value its own code",
         choices=get_args(Quantizer),
     )
-    max_bins: int = option(100, "most codes of a number column; fewer for small tables", minimum=2)
+    max_bins: int | None = option(
+        None,
+        "most codes of a number column; without it up to 100, fewer for small tables",
+        minimum=2,
+        type=int,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
     from tabmt.learned import Learned
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+PLOT_WIDTH, PLOT_HEIGHT = 64, 16
 QUIET_SECONDS = 10.0  # between progress lines where there is no terminal to draw on
 
 
@@ -125,3 +127,61 @@ def show_model(name: str, learned: "Learned") -> None:
         cells = (column.name, column.kind, column.dtype, codes, column.gaps, column.reason)
         grid.add_row(*(escape(cell) for cell in cells))
     console.print(grid)
+
+
+@contextmanager
+def search_progress(names: tuple[str, ...]) -> "Iterator[Callable[[np.ndarray, int], None]]":
+    """The trials so far: on a terminal a live picture, otherwise a line for each that is new.
+
+    It is given scores, (trials,) or (trials, 2), and how many trials there shall be.
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    if not sys.stderr.isatty() or log.getEffectiveLevel() > logging.INFO:
+        known = 0
+
+        def say(scores: "np.ndarray", trials: int) -> None:
+            nonlocal known
+            for place in range(known, len(scores)):
+                pairs = zip(names, scores[place].ravel().tolist(), strict=True)
+                told = ", ".join(f"{name} {value:.4f}" for name, value in pairs)
+                log.info("trial %d of %d: %s", place + 1, trials, told)
+            known = len(scores)
+
+        yield say
+        return
+    with Live(console=Console(stderr=True, highlight=False), refresh_per_second=4) as live:
+        known = -1
+
+        def draw(scores: "np.ndarray", trials: int) -> None:
+            nonlocal known
+            if len(scores) != known:
+                known = len(scores)
+                live.update(plot(scores, trials, names))
+
+        yield draw
+
+
+def plot(scores: "np.ndarray", trials: int, names: tuple[str, ...]) -> str:
+    """Trials as a picture of letters: dots, and circles for those that no other beats."""
+    import numpy as np
+
+    from tabmt.search.front import non_dominated, signs
+
+    head = f"trial {len(scores)} of {trials}"
+    if len(scores) == 0:
+        return head
+    if len(names) == 1:
+        return f"{head}: best {names[0]} {scores.max():.4f}, last {scores[-1]:.4f}"
+    span = np.maximum(np.ptp(scores, axis=0), 1e-9)
+    places = ((scores - scores.min(0)) / span * (PLOT_WIDTH - 1, PLOT_HEIGHT - 1)).round()
+    grid = np.full((PLOT_HEIGHT, PLOT_WIDTH), " ")
+    best = non_dominated(scores * signs(*names))
+    for mark, which in (("·", ~best), ("o", best)):
+        x, y = places[which].astype(int).T
+        grid[PLOT_HEIGHT - 1 - y, x] = mark
+    low, high = scores.min(0), scores.max(0)
+    lines = [head, f"{names[1]} {high[1]:.4f}", *("| " + "".join(row) for row in grid)]
+    lines += [f"{low[1]:.4f}", f"{names[0]} {low[0]:.4f} to {high[0]:.4f}; o is the front"]
+    return "\n".join(lines)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from tabmt import train
-from tabmt.codecs import Bounds, CodedColumn, NumericCodec, TableCodec
+from tabmt.codecs import Bounds, CodedColumn, NumericCodec
 from tabmt.config import Decode, Imputation
 from tabmt.errors import UserError
 from tabmt.learned import Learned
@@ -53,10 +53,15 @@ class Request:
     parts: Sequence[tuple[float, Mapping[str, Prompt]]] = field(default=((1.0, {}),))
 
 
-def temperatures(temperature: float | Mapping[str, float], codec: TableCodec) -> Tensor:
-    """(C,) float64: one temperature per token column."""
+def temperatures(temperature: float | Mapping[str, float] | None, learned: Learned) -> Tensor:
+    """(C,) float64: one temperature per token column; the model's own where none is given."""
+    codec = learned.codec
     names = codec.schema.names
-    given = temperature if isinstance(temperature, Mapping) else dict.fromkeys(names, temperature)
+    given: Mapping[str, float] = learned.card.temperatures
+    if isinstance(temperature, Mapping):
+        given = {**given, **temperature}
+    elif temperature is not None:
+        given = dict.fromkeys(names, temperature)
     for name, value in given.items():
         if name not in names:
             raise UserError(

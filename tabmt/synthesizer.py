@@ -75,7 +75,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         seed: int = 0,
         gaps: Gaps = CodecConfig.gaps,
         quantizer: Quantizer = CodecConfig.quantizer,
-        max_bins: int = CodecConfig.max_bins,
+        max_bins: int | None = CodecConfig.max_bins,
         network: NetworkName = NetworkConfig.network,
         width: int = NetworkConfig.width,
         depth: int | None = None,
@@ -230,7 +230,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         rows: int | None = None,
         *,
         seed: int | None = None,
-        temperature: float | Mapping[str, float] = 1.0,
+        temperature: float | Mapping[str, float] | None = None,
         complete: bool = False,
         decode: Decode = "inside",
         where: Mapping[str, Any] | Sequence[str] | str | None = None,
@@ -249,9 +249,10 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         table of rows, of which `keep` (names, or a number of cells chosen at random) stays.
 
         `temperature` above 1 gives more novel rows, below 1 more typical ones; a mapping sets it
-        per column. `complete` leaves no gaps. `decode="centre"` gives the centres of bins, as in
-        the paper. Without a seed every call gives other rows, and the log says which seed it was;
-        the number of rows is part of what a seed means.
+        per column; without it, it is 1, or what `pareto` chose. `complete` leaves no gaps.
+        `decode="centre"` gives the centres of bins, as in the paper. Without a seed every call
+        gives other rows, and the log says which seed it was; the number of rows is part of what a
+        seed means.
         """
         parts = self.sample_batches(
             rows,
@@ -273,7 +274,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         rows: int | None = None,
         *,
         seed: int | None = None,
-        temperature: float | Mapping[str, float] = 1.0,
+        temperature: float | Mapping[str, float] | None = None,
         complete: bool = False,
         decode: Decode = "inside",
         where: Mapping[str, Any] | Sequence[str] | str | None = None,
@@ -288,7 +289,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             raise UserError(f"decode is {decode!r}, but must be one of: inside, centre.")
         request = Request(
             seed=_seed(seed),
-            heat=temperatures(temperature, learned.codec),
+            heat=temperatures(temperature, learned),
             complete=complete,
             decode=decode,
             threads=self._threads,
@@ -362,7 +363,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         if how not in get_args(Imputation):
             raise UserError(f"how is {how!r}, but must be one of: draw, mode, mean.")
         learned = self._fitted
-        heat = temperatures(1.0, learned.codec)
+        heat = temperatures(1.0, learned)
         request = Request(seed=seed, heat=heat, complete=True, threads=self._threads)
         return partial.imputed(
             learned,

@@ -47,6 +47,17 @@ def share_closer_to_train(rows: View, train: View, test: View, to_train: np.ndar
     return float((to_train < to_test).mean() + (to_train == to_test).mean() / 2)
 
 
+def membership_auc(rows: View, train: View, held_out: View) -> float:
+    """An attack: who lies closer to a synthetic row was in the training table. 0.5 is a guess.
+
+    The chance that a training row lies closer than a held-out row (ties count half).
+    """
+    seen, unseen = (np.sort(nearest(v.matrix, rows.matrix)[0][:, 0]) for v in (train, held_out))
+    farther = len(unseen) - np.searchsorted(unseen, seen, side="right")
+    level = np.searchsorted(unseen, seen, side="right") - np.searchsorted(unseen, seen)
+    return float((farther + level / 2).mean() / len(unseen))
+
+
 def copies(rows: View, train: View) -> float:
     """Share of rows that stand in the training table letter for letter."""
     seen = set(_keys(train))

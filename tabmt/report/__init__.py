@@ -15,7 +15,8 @@ from tabmt.evaluate import Evaluation, Judge, Judged, Score
 from tabmt.metrics import fidelity
 from tabmt.metrics.view import View
 from tabmt.report import charts
-from tabmt.tables import write_text
+from tabmt.report.front import front_pictures, side_by_side
+from tabmt.tables import replacing, write_text
 
 MOST_COLUMNS = 60  # drawn; the table of distances has them all
 MOST_BARS = 10
@@ -128,25 +129,42 @@ def every_score(evaluations: list[Evaluation]) -> list[Score]:
     return list(found.values())
 
 
-def write_report(judge: Judge, judged: list[Judged], path: str | Path) -> None:
-    """Write the page beside `path` and rename it."""
-    page = render(judge, judged)
+def write_report(judge: Judge, judged: list[Judged], path: str | Path, front: Any = None) -> None:
+    """Write the page beside `path` and rename it; with the front of a search, if there is one."""
+    page = render(judge, judged, front)
     write_text(Path(path), page)
 
 
-def render(judge: Judge, judged: list[Judged]) -> str:
+def write_front(front: Any, path: Path) -> None:
+    """A front by itself: NAME.svg, NAME.png or NAME.html."""
+    if path.suffix == ".html":
+        page = environment().get_template("front.html")
+        write_text(path, page.render(front=front, front_pictures=front_pictures(front)))
+    elif path.suffix == ".png":
+        with replacing(path) as beside:
+            beside.write_bytes(charts.png(side_by_side(front)))
+    else:
+        write_text(path, charts.svg(side_by_side(front), ink=charts.BLACK))
+
+
+def environment() -> Any:
     try:
         import jinja2
     except ImportError as error:
         raise UserError("A report needs Jinja2: pip install 'tabmt[eval]'.") from error
-    environment = jinja2.Environment(
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader("tabmt.report", ""),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = format_number
+    made.filters["number"] = format_number
+    made.globals |= {"real_color": charts.REAL, "synthetic_color": charts.SYNTHETIC}
+    return made
+
+
+def render(judge: Judge, judged: list[Judged], front: Any = None) -> str:
     tables = [
         {
             "evaluation": one.evaluation,
@@ -156,12 +174,16 @@ def render(judge: Judge, judged: list[Judged]) -> str:
         }
         for one in judged
     ]
-    page: str = environment.get_template("page.html").render(
-        tables=tables,
-        scores=every_score([one.evaluation for one in judged]),
-        groups=("utility", "fidelity", "privacy", "coverage", "validity"),
-        real_color=charts.REAL,
-        synthetic_color=charts.SYNTHETIC,
+    page: str = (
+        environment()
+        .get_template("page.html")
+        .render(
+            tables=tables,
+            scores=every_score([one.evaluation for one in judged]),
+            groups=("utility", "fidelity", "privacy", "coverage", "validity"),
+            front=front,
+            front_pictures=[] if front is None else front_pictures(front),
+        )
     )
     return page
 

@@ -4,6 +4,7 @@ Each function takes plain arrays and returns one picture. Words and lines are dr
 `currentColor`, so that a page in light or dark ink colours them.
 """
 
+import json
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from tabmt.errors import UserError
 
 REAL, SYNTHETIC = "#8a94a6", "#0d9488"
-INK = "currentColor"
+INK, BLACK = "currentColor", "#1c2430"
 LONGEST_LABEL = 130  # pixels
 CONFIG: dict[str, Any] = {
     "background": None,
@@ -36,14 +37,26 @@ TABLES = {"domain": ["real", "synthetic"], "range": [REAL, SYNTHETIC]}
 COLOR = {"field": "table", "type": "nominal", "scale": TABLES, "legend": None}
 
 
-def svg(spec: dict[str, Any]) -> str:
-    """Draw a specification."""
+def svg(spec: dict[str, Any], ink: str = INK) -> str:
+    """Draw a specification; `ink` is for pictures that stand by themselves."""
+    drawn: str = _converter().vegalite_to_svg({"config": CONFIG, **spec}, allowed_base_urls=[])
+    return drawn if ink == INK else drawn.replace(INK, ink)
+
+
+def png(spec: dict[str, Any]) -> bytes:
+    config = json.loads(json.dumps(CONFIG).replace(INK, BLACK)) | {"background": "white"}
+    drawn: bytes = _converter().vegalite_to_png(
+        {"config": config, **spec}, scale=2, allowed_base_urls=[]
+    )
+    return drawn
+
+
+def _converter() -> Any:
     try:
         import vl_convert
     except ImportError as error:
-        raise UserError("A report needs vl-convert: pip install 'tabmt[eval]'.") from error
-    drawn: str = vl_convert.vegalite_to_svg({"config": CONFIG, **spec}, allowed_base_urls=[])
-    return drawn
+        raise UserError("A picture needs vl-convert: pip install 'tabmt[eval]'.") from error
+    return vl_convert
 
 
 def _values(**columns: Any) -> dict[str, Any]:

@@ -1,0 +1,242 @@
+"""The commands that search, `tabmt pareto` and `tabmt tune`; like `cli`, each calls the library."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tabmt.console import search_progress, show
+from tabmt.errors import UserError, read_json
+
+log = logging.getLogger(__name__)
+
+SAMPLERS = ("nsga2", "tpe", "gp", "guided", "random")
+PICTURES = (".svg", ".png", ".html")
+
+
+def shared_options(command: Any) -> Any:
+    for option in reversed(
+        (
+            click.option("--target", help="the column to predict"),
+            click.option("--storage", help="file or database URL of the trials; the same goes on"),
+            click.option("--workers", type=click.IntRange(min=1), help="processes  [one per core]"),
+            click.option("--catboost", "catboost_file", help="a JSON file of CatBoost settings"),
+            click.option("--seed", type=int, default=0, show_default=True, help="of the search"),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def pareto() -> None:
+    """Trade privacy for quality: search temperatures, choose a point, draw the front."""
+
+
+@pareto.command()
+@click.argument("model")
+@click.option("--train", required=True, help="the table that MODEL was fitted on")
+@click.option("--val", "valid", required=True, help="real rows that MODEL has not seen")
+@click.option("--test", help="more such rows, for the last scoring; without it half of --val")
+@click.option("--output", "-o", required=True, help="the front to write, NAME.json")
+@click.option("--trials", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--minutes", type=float, help="begin no trial after so long")
+@click.option(
+    "--sampler", type=click.Choice(SAMPLERS), default="nsga2", show_default=True,
+    help="nsga2 as in the paper; guided needs fewer trials",
+)  # fmt: skip
+@click.option(
+    "--privacy", type=click.Choice(("dcr", "closer", "attack")), default="dcr", show_default=True,
+    help="distance to the closest training row, share closer to training, an attack's success",
+)  # fmt: skip
+@click.option(
+    "--quality", type=click.Choice(("mle", "detector")), default="mle", show_default=True,
+    help="ML efficiency, or how well a detector tells the rows from real ones",
+)  # fmt: skip
+@click.option("--rows", type=click.IntRange(min=1), help="of each trial's table  [as --train]")
+@shared_options
+def search(
+    model: str,
+    train: str,
+    valid: str,
+    test: str | None,
+    output: str,
+    catboost_file: str | None,
+    storage: str | None,
+    **options: Any,
+) -> None:
+    """Search a temperature for each column of MODEL: privacy against quality.
+
+    Finished trials are kept in --storage (NAME.trials beside the front): interrupted, the same
+    command goes on.
+
+    \b
+    Example:
+      tabmt pareto search people.tabmt --train train.csv --val val.csv --target income -o front.json
+    """
+    from tabmt.search.pareto import pareto as find
+
+    target = _file_to_write(output, (".json",))
+    with search_progress((options["privacy"], options["quality"])) as on_look:
+        front = find(
+            model,
+            train,
+            valid,
+            test=test,
+            catboost_settings=_settings(catboost_file),
+            storage=storage or str(target.with_suffix(".trials")),
+            on_look=on_look,
+            **options,
+        )
+    front.save(target)
+    _show_front(front)
+    log.info("wrote %s", target)
+
+
+@pareto.command()
+@click.argument("front")
+@click.argument("model")
+@click.option("--quality", type=float, help="the most private point that is at least this good")
+@click.option("--privacy", type=float, help="the best point that is at least this private")
+@click.option("--point", type=int, help="the point of this number, as `pareto show` counts them")
+@click.option("--output", "-o", required=True, help="the model file to write, NAME.tabmt")
+def apply(
+    front: str,
+    model: str,
+    quality: float | None,
+    privacy: float | None,
+    point: int | None,
+    output: str,
+) -> None:
+    """Write MODEL with the temperatures of a point of FRONT, so that `sample` uses them.
+
+    \b
+    Example:
+      tabmt pareto apply front.json people.tabmt --quality 0.80 -o private.tabmt
+    """
+    from tabmt.search.pareto import Front
+    from tabmt.search.pareto import apply as carry
+    from tabmt.synthesizer import TabMT
+
+    target = _file_to_write(output)
+    found = Front.load(front)
+    chosen = found.choose(quality=quality, privacy=privacy, point=point)
+    carry(TabMT.load(model), chosen).save(target)
+    log.info(
+        "%s %.4g and %s %.4g in the search; %.4g and %.4g on test rows it never saw",
+        found.privacy,
+        chosen.privacy,
+        found.quality,
+        chosen.quality,
+        chosen.test_privacy,
+        chosen.test_quality,
+    )
+    log.info("wrote %s", target)
+
+
+@pareto.command(name="show")
+@click.argument("front")
+@click.option("--output", "-o", help="draw it: NAME.svg, NAME.png or NAME.html")
+def show_(front: str, output: str | None) -> None:
+    """Show the points of FRONT, or draw them.
+
+    \b
+    Example:
+      tabmt pareto show front.json -o front.html
+    """
+    from tabmt.report import write_front
+    from tabmt.search.pareto import Front
+
+    target = None if output is None else _file_to_write(output, PICTURES)
+    found = Front.load(front)
+    _show_front(found)
+    if target is not None:
+        write_front(found, target)
+        log.info("wrote %s", target)
+
+
+@click.command()
+@click.argument("table")
+@click.option("--output", "-o", required=True, help="the model file to write, NAME.tabmt")
+@click.option("--val", "valid", help="real rows to judge on; without it a fifth of TABLE")
+@click.option("--trials", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option(
+    "--space", type=click.Choice(("cpu", "paper")), default="cpu", show_default=True,
+    help="small networks, or the paper's whole search space",
+)  # fmt: skip
+@click.option(
+    "--objective", type=click.Choice(("mle", "likelihood")),
+    help="of validation rows  [mle if there is a --target]",
+)  # fmt: skip
+@click.option("--minutes", type=float, help="most training time of a fit  [1 for --space cpu]")
+@shared_options
+def tune(
+    table: str,
+    output: str,
+    catboost_file: str | None,
+    storage: str | None,
+    **options: Any,
+) -> None:
+    """Search settings for TABLE, then fit it with the best of them.
+
+    Writes the model, NAME.toml with its settings (for `fit --config`) and NAME.svg with what
+    matters among them. Finished trials are kept in --storage (NAME.trials): interrupted, the same
+    command goes on.
+
+    \b
+    Example:
+      tabmt tune people.csv --target income --trials 30 -o people.tabmt
+    """
+    from tabmt import tables
+    from tabmt.report.front import importance_picture
+    from tabmt.search.tune import tune as find
+    from tabmt.synthesizer import TabMT
+
+    target = _file_to_write(output)
+    with search_progress(("score",)) as on_look:
+        tuned = find(
+            table,
+            catboost_settings=_settings(catboost_file),
+            storage=storage or str(target.with_suffix(".trials")),
+            on_look=on_look,
+            **options,
+        )
+    config = target.with_suffix(".toml")
+    tables.write_text(config, tuned.to_toml())
+    click.echo(tuned.to_toml(), nl=False)
+    log.info("wrote %s", config)
+    if tuned.importances:
+        picture = target.with_suffix(".svg")
+        tables.write_text(picture, importance_picture(tuned.importances))
+        log.info("wrote %s", picture)
+    model = TabMT(seed=options["seed"], target=options["target"], **tuned.best.settings)
+    model.fit(table).save(target)
+    log.info("wrote %s", target)
+
+
+def _file_to_write(output: str, suffixes: tuple[str, ...] = ()) -> Path:
+    target = Path(output)
+    if not target.parent.is_dir():
+        raise UserError(f"There is no folder {str(target.parent)!r} to write {target.name!r} into.")
+    if target.is_dir():
+        raise UserError(f"{output!r} is a folder; name a file to write.")
+    if suffixes and target.suffix not in suffixes:
+        raise UserError(f"{output!r} must end in {' or '.join(suffixes)}.")
+    return target
+
+
+def _settings(path: str | None) -> dict[str, Any] | None:
+    return None if path is None else read_json(path, "settings")
+
+
+def _show_front(front: Any) -> None:
+    names = ("", "privacy", "quality", "privacy, test", "quality, test")
+    rows = [
+        (str(place), *(f"{value:.4f}" for value in values))
+        for place, point in enumerate(front.points, 1)
+        for values in [(point.privacy, point.quality, point.test_privacy, point.test_quality)]
+    ]
+    real = (front.real["privacy"], front.real["quality"])
+    rows.append(("real rows", "", "", *(f"{value:.4f}" for value in real)))
+    show(names, rows, f"{front.privacy} against {front.quality} of {front.target!r}")

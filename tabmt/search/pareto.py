@@ -1,0 +1,436 @@
+"""The privacy dial: temperatures, one for each column, searched for privacy against quality.
+
+One fitted model, many tables: each trial draws a table at its own temperatures and scores it
+twice. The search sees training and validation rows; the points it ends with are scored again on
+test rows and fresh samples, because a search also selects what was lucky.
+"""
+
+import copy
+import dataclasses
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from tabmt import tables
+from tabmt.errors import ModelFileError, UserError, read_json
+from tabmt.learned import token_column
+from tabmt.metrics import fidelity, privacy, utility
+from tabmt.metrics.view import Lens, View
+from tabmt.search import studies
+from tabmt.search.front import hypervolume, non_dominated, signs
+from tabmt.search.guided import GuidedSampler
+from tabmt.search.studies import Place, SamplerName, check_choice, import_optuna
+from tabmt.seeds import derive, numpy_stream
+from tabmt.synthesizer import TabMT
+
+if TYPE_CHECKING:
+    import optuna
+
+log = logging.getLogger(__name__)
+
+Privacy = Literal["dcr", "closer", "attack"]
+Quality = Literal["mle", "detector"]
+COOLEST, HOTTEST = 0.5, 5.0  # paper, appendix
+RAY = (1.0, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 3.0, 5.0)  # one temperature for all columns
+MOST_ROWS = 30_000  # of a trial's table, unless told
+JUDGED_ROWS = 5_000  # whose distances are taken: the median of more is hardly steadier
+LEAST_POPULATION, MOST_POPULATION = 4, 50  # of NSGA-II: a quarter of the trials
+MOST_POINTS = 16  # of the front that are scored again
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Point:
+    """Temperatures by column, with what the search and then fresh rows made of them."""
+
+    temperatures: dict[str, float]
+    privacy: float
+    quality: float
+    test_privacy: float
+    test_quality: float
+    uniform: float | None = None  # the one temperature of all columns
+
+
+@dataclass(frozen=True)
+class Front:
+    """What a search found. The points run from the most faithful to the most private."""
+
+    privacy: Privacy
+    quality: Quality
+    target: str
+    points: tuple[Point, ...]  # those that no other trial beats, or some of many
+    ray: tuple[Point, ...]  # the same temperature for all columns
+    tried: tuple[tuple[float, float], ...]  # privacy and quality of every trial
+    real: dict[str, float]  # what real rows score: privacy of test rows, quality of training rows
+    search: dict[str, Any]  # how it was made
+
+    def scores(self, points: Sequence[Point], *, test: bool) -> np.ndarray:
+        """(points, 2): privacy and quality, turned so that more is better."""
+        found = [
+            (p.test_privacy, p.test_quality) if test else (p.privacy, p.quality) for p in points
+        ]
+        turned: np.ndarray = np.array(found, float) * signs(self.privacy, self.quality)
+        return turned.reshape(-1, 2)
+
+    def gain(self) -> tuple[float, float]:
+        """What the front and what the ray cover on test rows: two areas above the worst point."""
+        ours, ray = (self.scores(points, test=True) for points in (self.points, self.ray))
+        worst = np.concatenate([ours, ray]).min(0) - 1e-9
+        return hypervolume(ours, worst), hypervolume(ray, worst)
+
+    def choose(
+        self,
+        *,
+        quality: float | None = None,
+        privacy: float | None = None,
+        point: int | None = None,
+    ) -> Point:
+        """The most private point of at least this quality, the best of at least this privacy, or
+        the one of this number (from 1). Goes by the figures of the search, so that those of the
+        test rows stay a fair judgement."""
+        if sum(wish is not None for wish in (quality, privacy, point)) != 1:
+            raise UserError("Choose a point by one of: quality, privacy, point.")
+        if point is not None:
+            if not 1 <= point <= len(self.points):
+                raise UserError(
+                    f"The point is {point}, but the front has the points 1 to {len(self.points)}."
+                )
+            return self.points[point - 1]
+        place = 0 if privacy is not None else 1
+        name = self.privacy if privacy is not None else self.quality
+        wished = privacy if privacy is not None else quality
+        assert wished is not None
+        scores = self.scores(self.points, test=False)
+        sign = signs(self.privacy, self.quality)[place]
+        good = scores[:, place] >= wished * sign
+        if not good.any():
+            best = scores[:, place].max() * sign
+            side = "at most" if sign < 0 else "at least"
+            raise UserError(
+                f"No point of the front has {name} {side} {wished:g}; the best has {best:.4g}."
+            )
+        return self.points[int(np.where(good, scores[:, 1 - place], -np.inf).argmax())]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, **dataclasses.asdict(self)}
+
+    def save(self, path: str | Path) -> None:
+        text = json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n"
+        tables.write_text(Path(path), text)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Front":
+        data = read_json(str(path), "front")
+        try:
+            assert data.pop("format") == FORMAT
+            for name in ("points", "ray"):
+                data[name] = tuple(Point(**point) for point in data[name])
+            data["tried"] = tuple((float(one), float(other)) for one, other in data["tried"])
+            return cls(**data)
+        except (KeyError, TypeError, ValueError, AssertionError) as error:
+            raise ModelFileError(
+                f"{str(path)!r} is not a front that `tabmt pareto search` of this version wrote."
+            ) from error
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Draws a table at given temperatures and scores it, on validation or on test rows."""
+
+    model: str  # a file
+    train: View
+    valid: View
+    judge: View  # the rows that quality is measured on, and held-out rows of privacy
+    target: str
+    privacy: Privacy
+    quality: Quality
+    rows: int
+    settings: dict[str, Any]
+    seed: int
+
+    def score(self, model: TabMT, temperatures: Mapping[str, float], number: int) -> list[float]:
+        drawn = model.sample(
+            self.rows,
+            seed=derive(self.seed, "trial", number),
+            temperature=temperatures,
+            kind="arrow",
+        )
+        view = self.train.lens.view(drawn, "synthetic")
+        return [self._privacy(view), self._quality(view)]
+
+    def _privacy(self, view: View) -> float:
+        return privacy_of(self.privacy, view, self.train, self.judge)
+
+    def _quality(self, view: View) -> float:
+        if self.quality == "detector":
+            return fidelity.detector_auc(self.judge, view, numpy_stream(self.seed, "detector"))
+        return utility.ml_efficiency(
+            view, self.valid, self.judge, self.target, settings=self.settings, seed=self.seed
+        ).score
+
+
+def privacy_of(name: Privacy, rows: View, train: View, held_out: View) -> float:
+    if name == "attack":
+        return privacy.membership_auc(rows, train, held_out)
+    some = rows.take(np.arange(min(len(rows), JUDGED_ROWS)))
+    near = privacy.closeness(some, train)
+    if name == "dcr":
+        return near.median
+    return privacy.share_closer_to_train(some, train, held_out, near.distances)
+
+
+@dataclass(frozen=True)
+class TemperatureJob:
+    """The search, and the second scoring, as worker processes see them."""
+
+    place: Place
+    scorer: Scorer
+    columns: tuple[str, ...]
+    algorithm: SamplerName
+    population: int
+    importances: dict[str, float]
+
+    def distributions(self) -> dict[str, "optuna.distributions.BaseDistribution"]:
+        optuna = import_optuna()
+        return {
+            name: optuna.distributions.FloatDistribution(COOLEST, HOTTEST, log=True)
+            for name in self.columns
+        }
+
+    def sampler(self, seed: int) -> "optuna.samplers.BaseSampler":
+        samplers = import_optuna().samplers
+        made: dict[str, Callable[[], optuna.samplers.BaseSampler]] = {
+            "nsga2": lambda: samplers.NSGAIISampler(population_size=self.population, seed=seed),
+            "tpe": lambda: samplers.TPESampler(seed=seed, multivariate=True),
+            "gp": lambda: samplers.GPSampler(seed=seed),
+            "guided": lambda: GuidedSampler(self.importances, seed=seed),
+            "random": lambda: samplers.RandomSampler(seed=seed),
+        }
+        return made[self.algorithm]()
+
+    def prepare(self) -> Callable[["optuna.Trial"], Sequence[float]]:
+        model = TabMT.load(self.scorer.model).set_params(threads=1)
+
+        def perform(trial: "optuna.Trial") -> Sequence[float]:
+            return self.scorer.score(model, trial.params, trial.number)
+
+        return perform
+
+
+def pareto(
+    model: TabMT | str | Path,
+    train: Any,
+    valid: Any,
+    target: str | None = None,
+    *,
+    test: Any = None,
+    trials: int = 100,
+    minutes: float | None = None,
+    sampler: SamplerName = "nsga2",
+    privacy: Privacy = "dcr",
+    quality: Quality = "mle",
+    rows: int | None = None,
+    catboost_settings: Mapping[str, Any] | None = None,
+    storage: str | Path | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+    on_look: Callable[[np.ndarray, int], None] = lambda scores, trials: None,
+) -> Front:
+    """Search temperatures of a fitted model for privacy against quality; see `Front`.
+
+    `train` are the rows the model was fitted on, `valid` and `test` rows it has not seen; without
+    `test`, half of `valid` is set aside for the last scoring. `storage` is a file or the URL of a
+    database that keeps the trials: the same call goes on with them. `on_look` is given the scores
+    so far, (trials, 2), and how many there shall be.
+    """
+    check_choice("sampler", sampler, SamplerName)
+    check_choice("privacy", privacy, Privacy)
+    check_choice("quality", quality, Quality)
+    for name, number in (("trials", trials), ("rows", rows), ("workers", workers)):
+        if number is not None and (not isinstance(number, int) or number < 1):
+            raise UserError(f"{name} is {number!r}, but must be a whole number from 1.")
+    import_optuna()
+    fidelity.catboost()  # what is missing is said before the search, not in it
+    seconds = None if minutes is None else 60 * minutes
+    workers = workers or min(trials, len(os.sched_getaffinity(0)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.tabmt" if isinstance(model, TabMT) else Path(model)
+        if isinstance(model, TabMT):
+            model.save(path)
+        loaded = TabMT.load(path)
+        real_rows = _views(loaded, train, valid, test, seed)
+        target = _target(loaded, target)
+        scorer = Scorer(
+            str(path),
+            train=real_rows.train,
+            valid=real_rows.valid,
+            judge=real_rows.valid,
+            target=target,
+            privacy=privacy,
+            quality=quality,
+            rows=rows or min(len(real_rows.train), MOST_ROWS),
+            settings={**(catboost_settings or utility.DEFAULT_SETTINGS), "thread_count": 1},
+            seed=seed,
+        )
+        real, importances = _real(scorer, real_rows.test)
+        about = {
+            "model": hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest(),
+            "target": target,
+            "privacy": privacy,
+            "quality": quality,
+            "sampler": sampler,
+            "rows": scorer.rows,
+            "seed": seed,
+        }
+        kept = str(Path(folder) / "trials.journal" if storage is None else storage)
+        turn = signs(privacy, quality)
+        directions = tuple("maximize" if sign > 0 else "minimize" for sign in turn)
+        job = TemperatureJob(
+            Place(kept, "search", directions),
+            scorer,
+            tuple(coded.column.name for coded in loaded.learned_.codec.token_columns),
+            sampler,
+            population=max(LEAST_POPULATION, min(MOST_POPULATION, trials // 4)),
+            importances=importances,
+        )
+        study = job.place.open()
+        if studies.claim(study, about, kept):
+            for heat in RAY:
+                study.enqueue_trial(dict.fromkeys(job.columns, heat), user_attrs={"uniform": heat})
+
+        def look(study: "optuna.Study") -> None:
+            done = [trial.values for trial in studies.complete(study)]
+            on_look(np.array(done).reshape(-1, 2), trials)
+
+        studies.run(
+            job, trials=trials, seconds=seconds, workers=workers, seed=seed % 2**31, on_look=look
+        )
+        found = studies.complete(study)
+        if not found:
+            raise UserError("No trial was finished in the time given; give more minutes.")
+        scores = np.array([trial.values for trial in found])
+        front = [found[place] for place in np.flatnonzero(non_dominated(scores * turn))]
+        front = _spread(sorted(front, key=lambda trial: trial.values[0] * turn[0]))
+        ray = [trial for trial in found if "uniform" in trial.user_attrs]
+        tested = _score_again(job, [*front, *ray], len(found), real_rows.test, workers)
+
+    def point(trial: "optuna.trial.FrozenTrial") -> Point:
+        return Point(
+            {name: trial.params[name] for name in job.columns},
+            privacy=trial.values[0],
+            quality=trial.values[1],
+            test_privacy=tested[trial.number][0],
+            test_quality=tested[trial.number][1],
+            uniform=trial.user_attrs.get("uniform"),
+        )
+
+    spent = float(np.mean([trial.user_attrs["seconds"] for trial in found]))
+    return Front(
+        privacy,
+        quality,
+        target,
+        tuple(map(point, front)),
+        tuple(sorted(map(point, ray), key=lambda p: p.uniform or 0.0)),
+        tuple((trial.values[0], trial.values[1]) for trial in found),
+        real,
+        {**about, "trials": len(found), "seconds_per_trial": spent, "workers": workers},
+    )
+
+
+class _Views(NamedTuple):
+    train: View
+    valid: View
+    test: View
+
+
+def _views(model: TabMT, train: Any, valid: Any, test: Any, seed: int) -> _Views:
+    read = model.learned_.codec.read
+    arrow = read(tables.load(train)[0])
+    lens = Lens.grind(arrow, model.schema_)
+    seen = lens.view(arrow, "training")
+    valid_view = lens.view(read(tables.load(valid)[0]), "validation")
+    if test is not None:
+        return _Views(seen, valid_view, lens.view(read(tables.load(test)[0]), "test"))
+    order = numpy_stream(seed, "set aside").permutation(len(valid_view))
+    half = len(order) // 2
+    if half == 0:
+        raise UserError("The validation table has one row; the search needs some to set aside.")
+    log.info("no test table was given: %d of the validation rows serve as one", half)
+    return _Views(seen, *(valid_view.take(np.sort(part)) for part in (order[half:], order[:half])))
+
+
+def _target(model: TabMT, target: str | None) -> str:
+    target = target or model.card_.settings.train.target
+    if target is None:
+        raise UserError("The search needs a target: the column that is predicted.")
+    token_column(model.learned_.codec, target, "target")
+    return target
+
+
+def _real(scorer: Scorer, test: View) -> tuple[dict[str, float], dict[str, float]]:
+    """What real rows score, and how much each column tells of the target."""
+    learned = utility.ml_efficiency(
+        scorer.train,
+        scorer.valid,
+        test,
+        scorer.target,
+        settings=scorer.settings,
+        seed=scorer.seed,
+    )
+    quality = learned.score
+    if scorer.quality == "detector":
+        stream = numpy_stream(scorer.seed, "detector")
+        quality = fidelity.detector_auc(test, scorer.train, stream)
+    found = {
+        "privacy": privacy_of(scorer.privacy, test, scorer.train, scorer.valid),
+        "quality": quality,
+    }
+    top = max(learned.importances.values(), default=0.0)
+    return found, {**learned.importances, scorer.target: top}
+
+
+def _score_again(
+    job: TemperatureJob, trials: Sequence[Any], after: int, test: View, workers: int
+) -> dict[int, tuple[float, float]]:
+    """Privacy and quality of some trials' temperatures on test rows and fresh samples."""
+    again = dataclasses.replace(
+        job,
+        place=dataclasses.replace(job.place, name=f"again after {after}"),
+        scorer=dataclasses.replace(job.scorer, judge=test, seed=derive(job.scorer.seed, "again")),
+        algorithm="random",
+    )
+    params = {trial.number: trial.params for trial in trials}
+    study = again.place.open()
+    if not study.get_trials(deepcopy=False):
+        for number, temperatures in params.items():
+            study.enqueue_trial(temperatures, user_attrs={"of": number})
+    log.info("scoring %d points again, on test rows and fresh samples", len(params))
+    studies.run(again, trials=len(params), seconds=None, workers=workers, seed=0)
+    found = {trial.user_attrs["of"]: tuple(trial.values) for trial in studies.complete(study)}
+    nothing = (float("nan"), float("nan"))  # a trial that cannot be repeated has no figures
+    return {number: found.get(number, nothing) for number in params}
+
+
+def _spread(front: list[Any]) -> list[Any]:
+    """Some points of a long front: both ends and what lies evenly between them."""
+    if len(front) <= MOST_POINTS:
+        return front
+    places = np.linspace(0, len(front) - 1, MOST_POINTS).round().astype(int)
+    return [front[place] for place in places]
+
+
+def apply(model: TabMT, point: Point) -> TabMT:
+    """The same model, whose samples have the point's temperatures unless they are asked for
+    others."""
+    card = dataclasses.replace(model.card_, temperatures=dict(point.temperatures))
+    made = copy.copy(model)
+    made.learned_ = dataclasses.replace(model.learned_, card=card)
+    return made

@@ -1,0 +1,267 @@
+"""Optuna's studies as both searches use them: where they lie, and who works on them.
+
+Each worker process asks the storage for a trial, does it and tells the storage, so nothing is lost
+when a process dies, and several machines can share one storage. What a trial does is the job's.
+"""
+
+import logging
+import multiprocessing
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+
+from tabmt.errors import UserError
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna import Study
+
+log = logging.getLogger(__name__)
+
+SamplerName = Literal["nsga2", "tpe", "gp", "guided", "random"]
+POLL_SECONDS = 0.5
+NAMELESS_SECONDS = 60.0  # a trial that no worker has put its name to for so long has none
+
+
+def import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise UserError("A search needs Optuna: pip install 'tabmt[search]'.") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+class Job(Protocol):
+    """What a search does, in a form that can be sent to worker processes."""
+
+    @property
+    def place(self) -> "Place": ...
+
+    def distributions(self) -> dict[str, "optuna.distributions.BaseDistribution"]: ...
+
+    def sampler(self, seed: int) -> "optuna.samplers.BaseSampler": ...
+
+    def prepare(self) -> Callable[["optuna.Trial"], Sequence[float]]:
+        """Called once in each worker; what it returns is called for every trial."""
+        ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """A study in a storage: a file that Optuna keeps a journal in, or the URL of a database."""
+
+    storage: str
+    name: str
+    directions: tuple[str, ...]
+
+    def open(self, sampler: "optuna.samplers.BaseSampler | None" = None) -> "Study":
+        optuna = import_optuna()
+        try:
+            study: Study = optuna.create_study(
+                storage=self._storage(optuna),
+                study_name=self.name,
+                directions=list(self.directions),
+                sampler=sampler,
+                pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
+                load_if_exists=True,
+            )
+            return study
+        except (OSError, ImportError, ValueError, optuna.exceptions.StorageInternalError) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(
+                f"The storage {self.storage!r} cannot be used: {reason}. Give a file to keep the "
+                "trials in, or the URL of a database, such as sqlite:///trials.db."
+            ) from error
+
+    def _storage(self, optuna: Any) -> Any:
+        if "://" in self.storage:
+            return self.storage
+        folder = Path(self.storage).resolve().parent
+        if not folder.is_dir():
+            raise UserError(f"There is no folder {str(folder)!r} to keep the trials in.")
+        journal = optuna.storages.journal
+        # Optuna's default lock, a symbolic link, waits for ever for an owner that was killed if the
+        # path is relative; this one gives up after 30 seconds.
+        lock = journal.JournalFileOpenLock(self.storage)
+        return journal.JournalStorage(journal.JournalFileBackend(self.storage, lock_obj=lock))
+
+
+def claim(study: "Study", about: Mapping[str, Any], storage: str) -> bool:
+    """Write down what a new study is about, or see that an old one is about the same. True if it
+    is new."""
+    found = study.user_attrs.get("about")
+    if found is None:
+        study.set_user_attr("about", dict(about))
+        return True
+    for name, value in about.items():
+        if found.get(name) != value:
+            raise UserError(
+                f"The trials in {storage!r} were made with {name} {found.get(name)!r}, not "
+                f"{value!r}. Go on with the same, or name another storage."
+            )
+    return False
+
+
+def bury(study: "Study") -> int:
+    """Trials of this machine's dead processes are given up and put in the queue again."""
+    optuna = import_optuna()
+    running, failed = optuna.trial.TrialState.RUNNING, optuna.trial.TrialState.FAIL
+    buried = 0
+    for trial in study.get_trials(deepcopy=False, states=(running,)):
+        worker = trial.user_attrs.get("worker")
+        if worker is None:
+            begun = trial.datetime_start
+            dead = begun is not None and time.time() - begun.timestamp() > NAMELESS_SECONDS
+        else:
+            host, pid, born = worker
+            dead = host == socket.gethostname() and _born(pid) != born
+        if dead:
+            study.tell(trial.number, state=failed)
+            kept = {k: v for k, v in trial.user_attrs.items() if k != "worker"}
+            study.enqueue_trial(trial.params, user_attrs=kept)
+            buried += 1
+    return buried
+
+
+def _born(pid: int) -> str:
+    """When a process began, so that a number that was given anew is not taken for it; "" if there
+    is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+        return text.rpartition(")")[2].split()[19]
+    except OSError:
+        pass
+    try:  # no /proc on this system
+        os.kill(pid, 0)
+    except OSError:
+        return ""
+    return "alive"
+
+
+def run(
+    job: Job,
+    *,
+    trials: int,
+    seconds: float | None,
+    workers: int,
+    seed: int,
+    on_look: Callable[["Study"], None] = lambda study: None,
+) -> None:
+    """Work on a study until it has so many finished trials, or the time is up.
+
+    `on_look` is called whenever trials may have finished. A trial that has begun is finished.
+    """
+    study = job.place.open()
+    if again := bury(study):
+        log.info("%d trials of an interrupted search are done again", again)
+    ended = finished(study)
+    permits = trials - ended
+    if permits <= 0:
+        on_look(study)
+        return
+    until = None if seconds is None else time.time() + seconds
+    if workers == 1:
+        counter = iter(range(permits))
+
+        def permitted() -> bool:
+            on_look(study)
+            return next(counter, None) is not None
+
+        _work(job, permitted, until, seed, ended)
+        on_look(study)
+        return
+    context = multiprocessing.get_context("spawn")
+    left = context.Value("i", permits)
+    errors = context.SimpleQueue()
+    processes = [
+        context.Process(
+            target=_worker, args=(job, left, until, seed + place, ended, errors, os.getpid())
+        )
+        for place in range(min(workers, permits))
+    ]
+    for process in processes:
+        process.start()
+    try:
+        while any(process.is_alive() for process in processes):
+            time.sleep(POLL_SECONDS)
+            on_look(study)
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+    if not errors.empty():
+        raise errors.get()
+    broken = [process.exitcode for process in processes if process.exitcode != 0]
+    if broken:
+        raise RuntimeError(f"a worker ended with exit code {broken[0]}; its output says why")
+    on_look(study)
+
+
+def complete(study: "Study") -> list["optuna.trial.FrozenTrial"]:
+    state = import_optuna().trial.TrialState.COMPLETE
+    return study.get_trials(deepcopy=False, states=(state,))
+
+
+def finished(study: "Study") -> int:
+    states = import_optuna().trial.TrialState
+    return len(study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)))
+
+
+def _worker(
+    job: Job, left: Any, until: float | None, seed: int, ended: int, errors: Any, parent: int
+) -> None:
+    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
+
+    def permitted() -> bool:
+        with left.get_lock():
+            left.value -= 1
+            return bool(left.value >= 0)
+
+    try:
+        _work(job, permitted, until, seed, ended)
+    except UserError as error:
+        errors.put(error)
+    except KeyboardInterrupt:
+        pass
+
+
+def _die_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(POLL_SECONDS)
+    os._exit(1)
+
+
+def _work(
+    job: Job, permitted: Callable[[], bool], until: float | None, seed: int, ended: int
+) -> None:
+    optuna = import_optuna()
+    # A resumed search must not draw again what the first run drew.
+    study = job.place.open(job.sampler(seed + 1000 * ended))
+    perform = job.prepare()
+    me = (socket.gethostname(), os.getpid(), _born(os.getpid()))
+    while (until is None or time.time() < until) and permitted():
+        trial = study.ask(job.distributions())
+        trial.set_user_attr("worker", me)
+        began = time.perf_counter()
+        try:
+            values = perform(trial)
+        except optuna.TrialPruned:
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        except UserError as error:
+            trial.set_user_attr("error", str(error))
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            log.warning("trial %d failed: %s", trial.number, error)
+        else:
+            trial.set_user_attr("seconds", round(time.perf_counter() - began, 2))
+            study.tell(trial, list(values))
+
+
+def check_choice(name: str, value: str, allowed: Any) -> None:
+    if value not in get_args(allowed):
+        raise UserError(f"{name} is {value!r}, but must be one of: {', '.join(get_args(allowed))}.")

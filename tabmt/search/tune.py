@@ -1,0 +1,319 @@
+"""Settings, searched: each trial fits a model on training rows and is judged on validation rows.
+
+The first trial is the default settings, so a study says what tuning brought. Fits that fare worse
+than most at the same moment are given up.
+"""
+
+import dataclasses
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from tabmt import tables
+from tabmt.card import Settings
+from tabmt.codecs import TableCodec
+from tabmt.errors import UserError
+from tabmt.metrics import fidelity, utility
+from tabmt.metrics.view import Lens, View
+from tabmt.schema import infer
+from tabmt.search import studies
+from tabmt.search.studies import Place, check_choice, import_optuna
+from tabmt.seeds import derive, numpy_stream
+from tabmt.synthesizer import TabMT
+from tabmt.train import Progress
+
+if TYPE_CHECKING:
+    import optuna
+
+log = logging.getLogger(__name__)
+
+SpaceName = Literal["cpu", "paper"]
+Objective = Literal["mle", "likelihood"]
+VALID_SHARE = 0.2  # of a table that comes without validation rows
+# Name: (low, high, step), (low, high, "log"), or the choices.
+SPACES: dict[str, dict[str, Any]] = {
+    "paper": {  # appendix, in full
+        "width": (16, 512, 16),
+        "heads": [1, 2, 4, 8, 16],
+        "depth": (2, 12, 2),
+        "drop_path": (0.0, 0.25, 0.05),
+        "dropout": (0.0, 0.5, 0.05),
+        "learning_rate": (5e-5, 5e-3, "log"),
+        "weight_decay": (0.001, 0.03, "log"),
+        "steps": (10_000, 40_000, 5_000),
+        "batch_size": (256, 2048, 256),
+        "max_bins": (10, 200, 10),
+    },
+    "cpu": {
+        "width": (32, 128, 16),
+        "heads": [1, 2, 4, 8],
+        "depth": (1, 6, 1),
+        "drop_path": (0.0, 0.2, 0.05),
+        "dropout": (0.0, 0.5, 0.05),
+        "learning_rate": (2e-4, 5e-3, "log"),
+        "weight_decay": (0.001, 0.03, "log"),
+        "batch_size": [64, 128, 256, 512],
+        "max_bins": (10, 200, 10),
+    },
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    settings: dict[str, Any]  # {} are the defaults
+    score: float
+    again: float | None  # with another seed, of the first and the best
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search of settings found."""
+
+    objective: Objective
+    best: Trial
+    default: Trial
+    tried: int
+    pruned: int
+    importances: dict[str, float]
+    search: dict[str, Any]
+
+    def to_toml(self) -> str:
+        """The best settings as a file for people and for `fit --config`."""
+        lines = [
+            f"# {self.objective} on validation rows: {_told(self.best)}; "
+            f"defaults {_told(self.default)}.",
+            f"# Best of {self.tried} trials ({self.pruned} given up early).",
+            *(f"{name} = {json.dumps(value)}" for name, value in self.best.settings.items()),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def _told(trial: Trial) -> str:
+    return f"{trial.score:.4f}" + (
+        "" if trial.again is None else f" ({trial.again:.4f} with another seed)"
+    )
+
+
+@dataclass(frozen=True)
+class TuneJob:
+    place: Place
+    train: pa.Table
+    valid: pa.Table
+    views: tuple[View, View]  # of training and validation rows
+    target: str | None
+    objective: Objective
+    space: SpaceName
+    fixed: dict[str, Any]
+    catboost_settings: dict[str, Any]
+    seed: int
+
+    def distributions(self) -> dict[str, "optuna.distributions.BaseDistribution"]:
+        made = import_optuna().distributions
+        found: dict[str, Any] = {}
+        for name, range_ in SPACES[self.space].items():
+            if name in self.fixed:
+                continue
+            if isinstance(range_, list):
+                found[name] = made.CategoricalDistribution(range_)
+            elif range_[2] == "log":
+                found[name] = made.FloatDistribution(range_[0], range_[1], log=True)
+            elif isinstance(range_[0], int):
+                found[name] = made.IntDistribution(range_[0], range_[1], step=range_[2])
+            else:
+                found[name] = made.FloatDistribution(range_[0], range_[1], step=range_[2])
+        return found
+
+    def sampler(self, seed: int) -> "optuna.samplers.BaseSampler":
+        sampler: optuna.samplers.BaseSampler = import_optuna().samplers.TPESampler(seed=seed)
+        return sampler
+
+    def prepare(self) -> Callable[["optuna.Trial"], Sequence[float]]:
+        def perform(trial: "optuna.Trial") -> Sequence[float]:
+            seed = trial.user_attrs.get("seed", self.seed)
+            if trial.user_attrs.get("default"):
+                return [self.score({}, seed, None)]
+            return [self.score(trial.params, seed, trial)]
+
+        return perform
+
+    def score(self, chosen: Mapping[str, Any], seed: int, trial: "optuna.Trial | None") -> float:
+        settings = {**self.fixed, **chosen}
+        model = TabMT(seed=seed, threads=1, target=self.target, **settings)
+        watch = None if trial is None else self._pruner(trial, model)
+        model.fit(self.train, on_step=watch)
+        if self.objective == "likelihood":
+            return float(model.log_prob(self.valid, seed=self.seed).mean())
+        drawn = model.sample(len(self.views[0]), seed=self.seed, kind="arrow")
+        view = self.views[0].lens.view(drawn, "synthetic")
+        valid = self.views[1]
+        assert self.target is not None
+        return utility.ml_efficiency(
+            view, valid, valid, self.target, settings=self.catboost_settings, seed=self.seed
+        ).score
+
+    def _pruner(self, trial: "optuna.Trial", model: TabMT) -> Callable[[Progress], None]:
+        """Reports held-out likelihood on the columns' own grids, so that fits with different bins
+        compare, by the share of the budget that is used."""
+        optuna = import_optuna()
+        config = Settings.of(model.get_params(), self.train.num_rows).codec
+        codec = TableCodec.fit(self.train, infer(self.train), config, model.seed)
+        shares = codec.look(self.valid)[2]
+        inside = float(shares.mean()) if shares.size else 0.0
+        said: list[float] = []
+
+        def watch(progress: Progress) -> None:
+            if progress.valid is None or (said and said[-1] == progress.valid):
+                return
+            said.append(progress.valid)
+            done = progress.seconds / max(progress.seconds + progress.seconds_left, 1e-9)
+            trial.report(inside - progress.valid, int(100 * done))
+            if trial.should_prune():
+                raise optuna.TrialPruned
+
+        return watch
+
+
+def tune(
+    table: Any,
+    target: str | None = None,
+    *,
+    valid: Any = None,
+    trials: int = 50,
+    minutes: float | None = None,
+    space: SpaceName = "cpu",
+    objective: Objective | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    catboost_settings: Mapping[str, Any] | None = None,
+    storage: str | Path | None = None,
+    workers: int | None = None,
+    seed: int = 0,
+    on_look: Callable[[np.ndarray, int], None] = lambda scores, trials: None,
+) -> Tuned:
+    """Search settings for a table; `TabMT(**tuned.best.settings)` uses them.
+
+    `minutes` bounds each fit (one by default in the space "cpu"). The objective is ML efficiency
+    on validation rows if there is a target, otherwise their likelihood. `fixed` settings are not
+    searched. `storage` keeps the trials: the same call goes on with them.
+    """
+    objective = objective or ("likelihood" if target is None else "mle")
+    check_choice("space", space, SpaceName)
+    check_choice("objective", objective, Objective)
+    if objective == "mle" and target is None:
+        raise UserError("The objective mle needs a target: the column that is predicted.")
+    for name, number in (("trials", trials), ("workers", workers)):
+        if number is not None and (not isinstance(number, int) or number < 1):
+            raise UserError(f"{name} is {number!r}, but must be a whole number from 1.")
+    import_optuna()
+    if objective == "mle":
+        fidelity.catboost()
+    arrow, source = tables.load(table)
+    if valid is None:
+        order = numpy_stream(seed, "validation rows").permutation(arrow.num_rows)
+        count = round(VALID_SHARE * len(order))
+        if not 0 < count < len(order):
+            raise UserError(f"A table of {len(order)} rows is too small to tune on.")
+        held_out = arrow.take(np.sort(order[:count]))
+        arrow = arrow.take(np.sort(order[count:]))
+        log.info("no validation table was given: %d of the rows serve as one", count)
+    else:
+        held_out = tables.load(valid)[0]
+    schema = infer(arrow, source)
+    arrow, held_out = (TableCodec(schema, ()).read(part) for part in (arrow, held_out))
+    lens = Lens.grind(arrow, schema)
+    given = dict(fixed or {})
+    if minutes is not None or space == "cpu":
+        given["minutes"] = 1.0 if minutes is None else minutes
+    Settings.of(TabMT(**given).get_params())  # what is wrong with them is said now
+    with tempfile.TemporaryDirectory() as folder:
+        kept = str(Path(folder) / "trials.journal" if storage is None else storage)
+        job = TuneJob(
+            Place(kept, "tune", ("maximize",)),
+            arrow,
+            held_out,
+            (lens.view(arrow, "training"), lens.view(held_out, "validation")),
+            target,
+            objective,
+            space,
+            given,
+            {**(catboost_settings or utility.DEFAULT_SETTINGS), "thread_count": 1},
+            seed,
+        )
+        about = {
+            "rows": arrow.num_rows,
+            "target": target,
+            "objective": objective,
+            "space": space,
+            "fixed": given,
+            "seed": seed,
+        }
+        study = job.place.open()
+        if studies.claim(study, about, kept):
+            study.enqueue_trial({}, user_attrs={"default": True})
+        workers = workers or min(trials, len(os.sched_getaffinity(0)))
+
+        def look(study: "optuna.Study") -> None:
+            on_look(np.array([t.value for t in studies.complete(study)]), trials)
+
+        studies.run(job, trials=trials, seconds=None, workers=workers, seed=seed, on_look=look)
+        found = studies.complete(study)
+        default = next((t for t in found if t.user_attrs.get("default")), None)
+        searched = [t for t in found if not t.user_attrs.get("default")]
+        if default is None:
+            raise UserError("The trial with the default settings failed; the log says why.")
+        best = max(searched, key=lambda trial: trial.values[0], default=default)
+        again = _fit_again(job, {t.number: t for t in (default, best)}, len(found), workers)
+        importances: dict[str, float] = {}
+        if len(searched) > 1 and len({trial.value for trial in searched}) > 1:
+            importances = _importances(study, searched)
+    states = import_optuna().trial.TrialState
+
+    def trial(one: Any) -> Trial:
+        settings = {} if one.user_attrs.get("default") else {**given, **one.params}
+        return Trial(settings, one.value, again.get(one.number))
+
+    return Tuned(
+        objective,
+        trial(best),
+        trial(default),
+        studies.finished(study),
+        len(study.get_trials(deepcopy=False, states=(states.PRUNED,))),
+        importances,
+        about,
+    )
+
+
+def _fit_again(
+    job: TuneJob, trials: Mapping[int, Any], after: int, workers: int
+) -> dict[int, float]:
+    """The same settings with another seed: what a search finds was partly luck."""
+    again = dataclasses.replace(
+        job, place=dataclasses.replace(job.place, name=f"again after {after}")
+    )
+    study = again.place.open()
+    if not study.get_trials(deepcopy=False):
+        for number, trial in trials.items():
+            attributes = {"of": number, "seed": derive(job.seed, "again") % 2**31}
+            if trial.user_attrs.get("default"):
+                attributes["default"] = True
+            study.enqueue_trial(trial.params, user_attrs=attributes)
+    studies.run(again, trials=len(trials), seconds=None, workers=workers, seed=0)
+    return {t.user_attrs["of"]: t.values[0] for t in studies.complete(study)}
+
+
+def _importances(study: "optuna.Study", searched: Sequence[Any]) -> dict[str, float]:
+    """How much each setting moves the score, by fANOVA over the finished trials."""
+    optuna = import_optuna()
+    own = optuna.create_study(direction="maximize")
+    own.add_trials(searched)  # without the defaults, whose parameters were drawn and not used
+    found = optuna.importance.get_param_importances(
+        own, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
+    )
+    return {name: float(value) for name, value in found.items()}

@@ -1,0 +1,262 @@
+"""The search of temperatures on a small real table, with real trials, kills and databases."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+from tabmt import TabMT, UserError, pareto
+from tabmt.cli import main
+from tabmt.demo import penguins
+from tabmt.search.front import non_dominated
+from tabmt.search.pareto import RAY, Front, apply
+from tabmt.search.studies import Place, complete
+from tests.conftest import TINY
+
+FAST = {"iterations": 20}  # of CatBoost
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Train, validation and test rows as files, with a model and CatBoost's settings."""
+    folder = tmp_path_factory.mktemp("penguins")
+    table = pd.read_csv(penguins()).sample(frac=1, random_state=0)
+    table[:200].to_csv(folder / "train.csv", index=False)
+    table[200:270].to_csv(folder / "val.csv", index=False)
+    table[270:].to_csv(folder / "test.csv", index=False)
+    (folder / "catboost.json").write_text(json.dumps(FAST))
+    model = TabMT(steps=60, learning_rate=1e-2, threads=1, **TINY).fit(folder / "train.csv")
+    model.save(folder / "model.tabmt")
+    return folder
+
+
+def search(folder: Path, **options) -> Front:
+    settings = {"trials": 12, "workers": 1, "catboost_settings": FAST, **options}
+    return pareto(
+        folder / "model.tabmt", folder / "train.csv", folder / "val.csv", "species", **settings
+    )
+
+
+@pytest.fixture(scope="module")
+def front(folder) -> Front:
+    return search(folder, test=folder / "test.csv", trials=14)
+
+
+def test_the_front_holds_what_no_trial_beats_from_faithful_to_private(front):
+    tried = np.array(front.tried)
+    assert len(tried) == 14 == front.search["trials"]
+    expected = {tuple(row) for row in tried[non_dominated(tried)].tolist()}
+    assert {(p.privacy, p.quality) for p in front.points} == expected
+    assert [p.privacy for p in front.points] == sorted(p.privacy for p in front.points)
+    assert [p.uniform for p in front.ray] == sorted(RAY)
+    names = list(pd.read_csv(penguins()))
+    for point in (*front.points, *front.ray):
+        assert list(point.temperatures) == names
+        assert all(0.5 <= value <= 5.0 for value in point.temperatures.values())
+    hot, cool = front.ray[-1], front.ray[0]
+    assert hot.privacy > cool.privacy  # heat leads away from the training rows
+
+
+def test_the_front_covers_on_unseen_rows_what_one_temperature_covers(front):
+    ours, ray = front.gain()
+    assert ours > 0.8 * ray > 0  # the front holds the ray's best points, but both are noisy
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "gp", "guided", "random"])
+def test_every_sampler_searches_within_bounds(folder, sampler):
+    found = search(folder, sampler=sampler, trials=13, rows=60)
+    assert len(found.tried) == 13
+    heat = {tuple(p.temperatures.values()) for p in found.points}
+    assert all(0.5 <= value <= 5.0 for values in heat for value in values)
+
+
+@pytest.mark.parametrize(
+    ("privacy", "quality"), [("closer", "mle"), ("attack", "detector")], ids=str
+)
+def test_objectives_of_which_less_is_better(folder, privacy, quality):
+    found = search(folder, trials=4, rows=100, privacy=privacy, quality=quality)
+    tried = np.array(found.tried)
+    turned = tried * [-1, 1 if quality == "mle" else -1]
+    expected = {tuple(row) for row in tried[non_dominated(turned)].tolist()}
+    assert {(p.privacy, p.quality) for p in found.points} == expected
+    assert [p.privacy for p in found.points] == sorted(p.privacy for p in found.points)[::-1]
+
+
+def test_the_same_seed_finds_the_same_front(folder):
+    one, two = (search(folder, trials=12, rows=60, seed=3) for _ in range(2))
+    assert one.tried == two.tried and one.points == two.points
+
+
+def test_an_applied_point_is_what_sample_uses(front, folder, tmp_path):
+    model = TabMT.load(folder / "model.tabmt")
+    point = front.points[0]
+    applied = apply(model, point)
+    applied.save(tmp_path / "applied.tabmt")
+    loaded = TabMT.load(tmp_path / "applied.tabmt")
+    expected = model.sample(200, seed=1, temperature=point.temperatures)
+    assert loaded.sample(200, seed=1).equals(expected)
+    assert not model.sample(200, seed=1).equals(expected)
+    # What is asked for counts before what the model carries.
+    plain = model.sample(200, seed=1)
+    assert loaded.sample(200, seed=1, temperature=1.0).equals(plain)
+    mixed = {**point.temperatures, "sex": 0.7}
+    one = loaded.sample(200, seed=1, temperature={"sex": 0.7})
+    assert one.equals(model.sample(200, seed=1, temperature=mixed))
+
+
+def test_points_are_chosen_by_quality_privacy_or_number(front):
+    best = max(p.quality for p in front.points)
+    chosen = front.choose(quality=best)
+    assert chosen.quality == best
+    middle = front.points[len(front.points) // 2]
+    assert front.choose(privacy=middle.privacy) == middle
+    assert front.choose(point=1) == front.points[0]
+
+
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        ({}, "Choose a point by one of: quality, privacy, point."),
+        ({"quality": 0.5, "point": 1}, "Choose a point by one of: quality, privacy, point."),
+        ({"quality": 2.0}, "No point of the front has mle at least 2; the best has"),
+        ({"privacy": 99.0}, "No point of the front has dcr at least 99; the best has"),
+        ({"point": 0}, "The point is 0, but the front has the points 1 to"),
+    ],
+)
+def test_a_point_that_is_not_there_gets_a_sentence(front, wish, sentence):
+    with pytest.raises(UserError) as error:
+        front.choose(**wish)
+    assert str(error.value).startswith(sentence)
+
+
+def test_a_front_comes_back_from_its_file(front, tmp_path):
+    front.save(tmp_path / "front.json")
+    assert Front.load(tmp_path / "front.json") == front
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(UserError, match=r"is not a front that `tabmt pareto search`"):
+        Front.load(tmp_path / "other.json")
+
+
+# --- killed, resumed, shared --------------------------------------------------------------------
+
+
+def trials_in(storage: str) -> dict[int, list[float]]:
+    study = Place(storage, "search", ("maximize", "maximize")).open()
+    return {trial.number: trial.values for trial in complete(study)}
+
+
+@pytest.mark.parametrize("storage", ["trials.journal", "sqlite:///trials.db"])
+def test_a_killed_search_goes_on_and_loses_no_finished_trial(folder, tmp_path, storage):
+    options = ["--val", folder / "val.csv", "--target", "species", "--storage", storage]
+    options += ["--trials", "12", "--workers", "2", "--catboost", folder / "catboost.json"]
+    command = [sys.executable, "-m", "tabmt.cli", "pareto", "search", folder / "model.tabmt"]
+    command += ["--train", folder / "train.csv", *options, "-o", "front.json"]
+    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    where = storage.replace("sqlite:///", f"sqlite:///{tmp_path}/")
+    where = where if "://" in where else str(tmp_path / storage)
+    file = Path(where.removeprefix("sqlite:///"))
+    before: dict[int, list[float]] = {}
+    while len(before) < 4:
+        assert running.poll() is None, "it ended before it could be killed"
+        time.sleep(0.2)
+        if file.exists() and file.stat().st_size > 2000:
+            before = trials_in(where)
+    os.kill(running.pid, signal.SIGKILL)
+    running.wait()
+    assert not (tmp_path / "front.json").exists()
+    before |= trials_in(where)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    after = trials_in(where)
+    assert len(after) >= 12 and all(after[number] == values for number, values in before.items())
+    found = Front.load(tmp_path / "front.json")
+    assert {tuple(values) for values in after.values()} == set(found.tried)
+    # The ray that was cut off by the kill was done again.
+    assert [p.uniform for p in found.ray] == sorted(RAY)
+
+
+def test_two_workers_never_do_the_same_trial_and_no_more_than_asked(folder, tmp_path):
+    storage = str(tmp_path / "trials.journal")
+    search(folder, storage=storage, workers=2, trials=13, rows=60)
+    study = Place(storage, "search", ("maximize", "maximize")).open()
+    assert [trial.number for trial in study.trials] == list(range(13))
+    heat = [tuple(trial.params.values()) for trial in study.trials]
+    assert len(set(heat)) == 13
+    workers = {tuple(trial.user_attrs["worker"]) for trial in study.trials}
+    assert len(workers) == 2
+
+
+def test_trials_of_another_search_are_not_gone_on_with(folder, tmp_path):
+    storage = str(tmp_path / "trials.journal")
+    search(folder, storage=storage, trials=2, rows=60)
+    with pytest.raises(UserError) as error:
+        search(folder, storage=storage, trials=2, rows=61)
+    assert str(error.value) == (
+        f"The trials in {storage!r} were made with rows 60, not 61. Go on with the same, or name "
+        "another storage."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"sampler": "nsga9"}, "sampler is 'nsga9', but must be one of: nsga2, tpe, gp, guided"),
+        ({"privacy": "mle"}, "privacy is 'mle', but must be one of: dcr, closer, attack."),
+        ({"trials": 0}, "trials is 0, but must be a whole number from 1."),
+        ({"storage": "no/such/trials"}, "There is no folder"),
+        ({"storage": "nosql://x/y"}, "The storage 'nosql://x/y' cannot be used:"),
+    ],
+)
+def test_a_search_that_cannot_be_gets_a_sentence(folder, options, sentence):
+    with pytest.raises(UserError) as error:
+        search(folder, **options)
+    assert str(error.value).startswith(sentence)
+
+
+# --- the command line ---------------------------------------------------------------------------
+
+
+def test_apply_and_show_on_the_command_line(front, folder, tmp_path):
+    front.save(tmp_path / "front.json")
+
+    def tabmt(*arguments) -> str:
+        done = CliRunner().invoke(main, ["pareto", *map(str, arguments)])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    quality = sorted(p.quality for p in front.points)[0]
+    said = tabmt("apply", tmp_path / "front.json", folder / "model.tabmt", "--quality", quality,
+                 "-o", tmp_path / "private.tabmt")  # fmt: skip
+    assert "on test rows it never saw" in said
+    carried = TabMT.load(tmp_path / "private.tabmt").card_.temperatures
+    assert carried == front.choose(quality=quality).temperatures
+    for name, start in (("a.svg", b"<svg"), ("a.png", b"\x89PNG"), ("a.html", b"<!doctype html>")):
+        tabmt("show", tmp_path / "front.json", "-o", tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(start)
+    page = (tmp_path / "a.html").read_text()
+    assert "<script" not in page and "real rows" in page
+
+    wrong = CliRunner().invoke(
+        main, ["pareto", "show", str(tmp_path / "front.json"), "-o", str(tmp_path / "a.gif")]
+    )
+    assert wrong.exit_code == 2 and "must end in .svg or .png or .html." in wrong.output
+
+
+def test_a_report_can_show_the_front(front, folder, tmp_path):
+    front.save(tmp_path / "front.json")
+    done = CliRunner().invoke(
+        main,
+        ["evaluate", str(folder / "val.csv"), "--train", str(folder / "train.csv"), "--test",
+         str(folder / "test.csv"), "--report", str(tmp_path / "r.html"), "--front",
+         str(tmp_path / "front.json")],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "temperatures along the front" in (tmp_path / "r.html").read_text()
