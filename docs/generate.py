@@ -34,9 +34,16 @@ def cli_page() -> str:
     look: dict[str, Any] = {"terminal_width": 90, "max_content_width": 90}
     top = click.Context(main, info_name="tabmt", **look)
     parts.append(f"```\n{main.get_help(top)}\n```\n")
-    for name, command in sorted(main.commands.items()):
-        context = click.Context(command, info_name=name, parent=top, **look)
-        parts.append(f"## tabmt {name}\n\n```\n{command.get_help(context)}\n```\n")
+
+    def add(group: click.Group, parent: click.Context) -> None:
+        for name, command in sorted(group.commands.items()):
+            context = click.Context(command, info_name=name, parent=parent, **look)
+            help = command.get_help(context)
+            parts.append(f"## {context.command_path}\n\n```\n{help}\n```\n")
+            if isinstance(command, click.Group):
+                add(command, context)
+
+    add(main, top)
     return "\n".join(parts)
 
 

@@ -10,7 +10,7 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -34,6 +34,7 @@ HELD_OUT_ROWS = 4096  # per look; more would cost time and hardly steady the fig
 PLANS_PER_ROW = 32  # of few held-out rows
 EPOCHS_PER_LOOK = 10  # a small table is memorised within few steps ...
 LEAST_STEPS_PER_LOOK = 10  # ... but looks cost time too
+LEAST_SEEN = 5  # rows with a code, for held-out rows with it to count
 GROUPS = 16  # of held-out rows, to tell how far their loss is known
 WORTHWHILE = 1.2  # more threads than one must be this many times as fast
 AVERAGE_STEPS = 300  # reach of the running average of the weights
@@ -145,8 +146,8 @@ class HeldOut:
     ) -> "HeldOut | None":
         """None when there are no rows. Few rows are looked at under several plans each.
 
-        A code that no training row has cannot be learned: its loss only grows, the sooner the
-        better the rest is learned, and would stop training early. It counts as unknown.
+        A code that hardly any training row has cannot be learned: its loss only grows, the sooner
+        the better the rest is learned, and would stop training early. It counts as unknown.
         """
         if len(valid_tokens) == 0:
             return None
@@ -156,11 +157,10 @@ class HeldOut:
         rows = rows.repeat_interleave(repeats)
         device = next(net.parameters()).device
         held_out = take(valid_tokens, rows)
-        for column, size in enumerate(net.fields.sizes):
-            codes = torch.as_tensor(tokens[:, column]).to("cpu", torch.int64)
-            seen = torch.bincount(codes[codes != MASK], minlength=size) > 0
-            unseen = (held_out[:, column] != MASK) & ~seen[held_out[:, column].clamp(min=0)]
-            held_out[unseen, column] = MASK
+        rare = _rare(held_out, tokens, net.fields.sizes, LEAST_SEEN)
+        if rare.float().mean() > 0.5:  # a tiny table, whose every code is rare
+            rare = _rare(held_out, tokens, net.fields.sizes, 1)
+        held_out[rare] = MASK
         held_out = held_out.to(device)
         shape = (held_out.shape[0], held_out.shape[1])
         plan = net.draw_plan(shape, generator, target).to(device)
@@ -179,6 +179,17 @@ class HeldOut:
                 total, count = net.loss_sum_and_count(tokens, plan)
                 means.append(total.item() / max(count, 1))
         return means
+
+
+def _rare(cells: Tensor, tokens: Tokens, sizes: Sequence[int], least: int) -> Tensor:
+    """Which known cells hold a code that fewer than so many rows of `tokens` have, (B, C)."""
+    found = torch.zeros_like(cells, dtype=torch.bool)
+    for column, size in enumerate(sizes):
+        codes = torch.as_tensor(tokens[:, column]).to("cpu", torch.int64)
+        often = torch.bincount(codes[codes != MASK], minlength=size) >= least
+        here = cells[:, column]
+        found[:, column] = (here != MASK) & ~often[here.clamp(min=0)]
+    return found
 
 
 def is_worse(losses: list[float], best: list[float]) -> bool:

@@ -31,6 +31,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
 def test_shell_lines_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mixed_frame().to_csv("people.csv", index=False)
+    mixed_frame(80).to_csv("more_people.csv", index=False)
     for block in SHELL.finditer(page.read_text()):
         for line in block[1].splitlines():
             words = shlex.split(line, comments=True)
@@ -38,6 +39,8 @@ def test_shell_lines_run(page, tmp_path, monkeypatch):
                 continue
             if words[1] == "fit":
                 words = [w for w in words if w not in ("--minutes", "5")] + QUICK
+            if words[1] == "tune" or words[1:3] == ["pareto", "search"]:
+                words += ["--trials", "3", "--minutes", "0.05", "--workers", "1"]
             if words[1] == "demo":
                 words += ["--minutes", "0.01"]
             result = CliRunner().invoke(main, words[1:])
@@ -50,15 +53,22 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("name", sorted(main.commands))
-def test_every_command_has_an_example_that_it_accepts(name):
-    command = main.commands[name]
+def commands(group=main, path=()):
+    for name, command in sorted(group.commands.items()):
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+@pytest.mark.parametrize(("path", "command"), commands(), ids=lambda given: str(given))
+def test_every_command_has_an_example_that_it_accepts(path, command):
     lines = (command.help or "").partition("Example:")[2].strip().splitlines()
     assert lines
     for line in lines:
         example = shlex.split(line)
-        assert example[:2] == ["tabmt", name]
-        command.make_context(name, example[2:])
+        assert example[: len(path) + 1] == ["tabmt", *path]
+        command.make_context(path[-1], example[len(path) + 1 :])
 
 
 def test_every_command_is_in_the_readme():

@@ -157,15 +157,22 @@ def test_all_plans_of_a_held_out_row_are_in_one_group():
         assert torch.equal(held_out.tokens[:plans], held_out.tokens[:1].expand(plans, -1))
 
 
-def test_codes_that_no_training_row_has_do_not_count_among_held_out_rows():
+@pytest.mark.parametrize(("kept", "hidden"), [(0, True), (4, True), (5, False)])
+def test_codes_that_hardly_any_training_row_has_do_not_count_among_held_out_rows(kept, hidden):
     rows, rest = table(300), table(300)
-    rest[:, 1] = np.where(rest[:, 1] == 2, 0, rest[:, 1])
+    of_two = np.flatnonzero(rest[:, 1] == 2)
+    rest[of_two[kept:], 1] = 0
     held_out = HeldOut.choose(rows, rest, make(), seed=0, target=None)
     assert held_out is not None
-    assert (rows[:, 1] == 2).any() and not (held_out.tokens[:, 1] == 2).any()
     masked = (held_out.tokens == MASK).double().mean(0)
-    assert masked[1] == pytest.approx((rows[:, 1] == 2).mean())
+    assert masked[1] == pytest.approx((rows[:, 1] == 2).mean() if hidden else 0.0)
     assert masked[[0, 2]].max() == 0
+
+
+def test_a_tiny_table_whose_every_code_is_rare_still_has_held_out_cells():
+    held_out = HeldOut.choose(table(20), table(6), make(), seed=0, target=None)
+    assert held_out is not None
+    assert (held_out.tokens != MASK).double().mean() > 0.5
 
 
 def test_an_interrupted_run_saves_and_resumes_to_the_same_weights():

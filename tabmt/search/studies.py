@@ -4,10 +4,13 @@ Each worker process asks the storage for a trial, does it and tells the storage,
 when a process dies, and several machines can share one storage. What a trial does is the job's.
 """
 
+import ctypes
 import logging
 import multiprocessing
 import os
+import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SamplerName = Literal["nsga2", "tpe", "gp", "guided", "random"]
+PARENT_DEATH_SIGNAL = 1  # Linux's prctl
 POLL_SECONDS = 0.5
 NAMELESS_SECONDS = 60.0  # a trial that no worker has put its name to for so long has none
 
@@ -72,7 +76,9 @@ class Place:
                 load_if_exists=True,
             )
             return study
-        except (OSError, ImportError, ValueError, optuna.exceptions.StorageInternalError) as error:
+        except UserError:
+            raise
+        except Exception as error:  # a database has as many as it has drivers
             reason = str(error).splitlines()[0]
             raise UserError(
                 f"The storage {self.storage!r} cannot be used: {reason}. Give a file to keep the "
@@ -216,7 +222,7 @@ def finished(study: "Study") -> int:
 def _worker(
     job: Job, left: Any, until: float | None, seed: int, ended: int, errors: Any, parent: int
 ) -> None:
-    threading.Thread(target=_die_with, args=(parent,), daemon=True).start()
+    _die_with(parent)
 
     def permitted() -> bool:
         with left.get_lock():
@@ -232,9 +238,16 @@ def _worker(
 
 
 def _die_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(POLL_SECONDS)
-    os._exit(1)
+    """End with the process that began us, also when that one is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(POLL_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _work(
