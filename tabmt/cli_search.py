@@ -55,6 +55,7 @@ def pareto() -> None:
     help="ML efficiency, or how well a detector tells the rows from real ones",
 )  # fmt: skip
 @click.option("--rows", type=click.IntRange(min=1), help="of each trial's table  [as --train]")
+@click.option("--rows-again", type=click.IntRange(min=1), help="of the last scoring's  [as --rows]")
 @shared_options
 def search(
     model: str,

@@ -238,6 +238,7 @@ def pareto(
     privacy: Privacy = "dcr",
     quality: Quality = "mle",
     rows: int | None = None,
+    rows_again: int | None = None,
     catboost_settings: Mapping[str, Any] | None = None,
     storage: str | Path | None = None,
     workers: int | None = None,
@@ -247,14 +248,20 @@ def pareto(
     """Search temperatures of a fitted model for privacy against quality; see `Front`.
 
     `train` are the rows the model was fitted on, `valid` and `test` rows it has not seen; without
-    `test`, half of `valid` is set aside for the last scoring. `storage` is a file or the URL of a
+    `test`, half of `valid` is set aside for the last scoring. A trial draws `rows` rows (as many as
+    there are training rows), the last scoring `rows_again` (as many as a trial). `storage` is a file or the URL of a
     database that keeps the trials: the same call goes on with them. `on_look` is given the scores
     so far, (trials, 2), and how many there shall be.
     """
     check_choice("sampler", sampler, SamplerName)
     check_choice("privacy", privacy, Privacy)
     check_choice("quality", quality, Quality)
-    for name, number in (("trials", trials), ("rows", rows), ("workers", workers)):
+    for name, number in (
+        ("trials", trials),
+        ("rows", rows),
+        ("rows_again", rows_again),
+        ("workers", workers),
+    ):
         if number is not None and (not isinstance(number, int) or number < 1):
             raise UserError(f"{name} is {number!r}, but must be a whole number from 1.")
     import_optuna()
@@ -320,7 +327,8 @@ def pareto(
         front = [found[place] for place in np.flatnonzero(non_dominated(scores * turn))]
         front = _spread(sorted(front, key=lambda trial: trial.values[0] * turn[0]))
         ray = [trial for trial in found if "uniform" in trial.user_attrs]
-        tested = _score_again(job, [*front, *ray], len(found), real_rows.test, workers)
+        again = dataclasses.replace(scorer, judge=real_rows.test, rows=rows_again or scorer.rows)
+        tested = _score_again(job, [*front, *ray], len(found), again, workers)
 
     def point(trial: "optuna.trial.FrozenTrial") -> Point:
         return Point(
@@ -341,7 +349,13 @@ def pareto(
         tuple(sorted(map(point, ray), key=lambda p: p.uniform or 0.0)),
         tuple((trial.values[0], trial.values[1]) for trial in found),
         real,
-        {**about, "trials": len(found), "seconds_per_trial": spent, "workers": workers},
+        {
+            **about,
+            "rows_again": rows_again or scorer.rows,
+            "trials": len(found),
+            "seconds_per_trial": spent,
+            "workers": workers,
+        },
     )
 
 
@@ -398,13 +412,13 @@ def _real(scorer: Scorer, test: View) -> tuple[dict[str, float], dict[str, float
 
 
 def _score_again(
-    job: TemperatureJob, trials: Sequence[Any], after: int, test: View, workers: int
+    job: TemperatureJob, trials: Sequence[Any], after: int, scorer: Scorer, workers: int
 ) -> dict[int, tuple[float, float]]:
     """Privacy and quality of some trials' temperatures on test rows and fresh samples."""
     again = dataclasses.replace(
         job,
-        place=dataclasses.replace(job.place, name=f"again after {after}"),
-        scorer=dataclasses.replace(job.scorer, judge=test, seed=derive(job.scorer.seed, "again")),
+        place=dataclasses.replace(job.place, name=f"again after {after}, {scorer.rows} rows"),
+        scorer=dataclasses.replace(scorer, seed=derive(scorer.seed, "again") % 2**31),
         algorithm="random",
     )
     params = {trial.number: trial.params for trial in trials}
