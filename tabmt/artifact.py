@@ -15,7 +15,7 @@ from torch import Tensor
 from tabmt.errors import ModelFileError, UserError
 from tabmt.tables import replacing
 
-FORMAT = 1
+FORMAT = 2
 FileKind = Literal["model", "checkpoint"]
 
 

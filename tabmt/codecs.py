@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 Bounds = tuple[np.ndarray, np.ndarray]  # of each number, low and high, both allowed
 
 LEAST_BINS, MOST_BINS = 10, 100
-ROWS_PER_BIN = 160  # a number column of few rows gets fewer codes than it may have
 
 
 @dataclass(frozen=True)
@@ -432,4 +431,4 @@ def _bins(config: CodecConfig, rows: int) -> int:
     # rows to a code, codes cannot be learned, and training would stop before it began.
     if config.max_bins is not None:
         return config.max_bins
-    return min(MOST_BINS, max(LEAST_BINS, math.isqrt(rows) // 2, rows // ROWS_PER_BIN))
+    return min(MOST_BINS, max(LEAST_BINS, math.isqrt(rows)))

@@ -61,6 +61,11 @@ class NetworkConfig:
     depth: int = option(4, "number of transformer blocks", minimum=1, auto=True)
     heads: int = option(4, "attention heads per block; must divide the width", minimum=1)
     dropout: float = option(0.0, "dropout rate", minimum=0.0, below=1.0, auto=True)
+    smoothing: float = option(
+        2.0,
+        "how far, in codes, numbers share what is learned of their neighbours; 0 as in the paper",
+        minimum=0.0,
+    )
     drop_path: float = option(0.0, "rate of whole blocks skipped, per row", minimum=0.0, below=1.0)
 
 

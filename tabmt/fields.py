@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from tabmt.tokens import MASK
 
 EMBEDDING_SD = 0.05  # paper, appendix "Pseudocode": embeddings, end points and mask token alike
+MOST_SMOOTHED = 1024  # codes of a field that share; the weights of more would fill the memory
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,20 @@ class Fields(nn.Module):
     ordered_rows: Tensor
     ordered_fields: Tensor
     ratios: Tensor
+    own: Tensor
+    shared: Tensor
+    shared_places: Tensor
+    sharing: Tensor
+    shares: Tensor
 
-    def __init__(self, fields: Sequence[Field], width: int, *, generator: torch.Generator) -> None:
+    def __init__(
+        self,
+        fields: Sequence[Field],
+        width: int,
+        *,
+        smoothing: float = 0.0,
+        generator: torch.Generator,
+    ) -> None:
         super().__init__()
         assert fields
         self.fields = tuple(fields)
@@ -79,6 +92,7 @@ class Fields(nn.Module):
         self.register_buffer("ratios", torch.tensor(ratios, dtype=torch.float32)[:, None], False)
 
         total = sum(self.sizes)
+        self._share_among_neighbours(starts, total, smoothing)
         unordered = torch.empty(total, width).normal_(std=EMBEDDING_SD, generator=generator)
         unordered[self.ordered_rows] = 0.0  # paper: the network shall rely on the order first
         self.unordered = nn.Parameter(unordered)  # (all, D), the paper's E of each field
@@ -100,6 +114,40 @@ class Fields(nn.Module):
                 tau = torch.sigmoid(self.temperature[column])
                 self.bias[self.codes_of(column)] = shares.log() * tau
 
+    def _share_among_neighbours(self, starts: Sequence[int], total: int, reach: float) -> None:
+        """Weights with which ordered codes take part in each other's embedding E: a bell curve
+        over so many codes; 0 leaves each its own, as in the paper.
+
+        PAPER-DIFF: in the paper each code has an E of its own. Of numbers that stand a hundredth
+        apart, few rows tell which is which; what is learned of one then holds for its neighbours
+        too, and small tables can have as many codes as large ones (docs/log.md).
+        """
+        smoothed = [
+            (start, len(field.ratios))
+            for field, start in zip(self.fields, starts, strict=True)
+            if reach > 0 and field.ratios and len(field.ratios) <= MOST_SMOOTHED
+        ]
+        most = max((count for _, count in smoothed), default=0)
+        places = torch.zeros(len(smoothed), most, dtype=torch.int64)
+        shares = torch.zeros(len(smoothed), most, most)
+        rows, flat = [], []
+        for field, (start, count) in enumerate(smoothed):
+            code = torch.arange(count)
+            weights = torch.exp(-0.5 * ((code[:, None] - code) / reach) ** 2)
+            shares[field, :count, :count] = weights / weights.sum(1, keepdim=True)
+            places[field, :count] = start + code
+            rows.append(start + code)
+            flat.append(field * most + code)
+        own = torch.ones(total, 1)
+        if smoothed:
+            own[torch.cat(rows)] = 0.0
+        empty = torch.zeros(0, dtype=torch.int64)
+        self.register_buffer("own", own, persistent=False)  # 0 where the weights below say all
+        self.register_buffer("shared", torch.cat(rows) if rows else empty, persistent=False)
+        self.register_buffer("shared_places", torch.cat(flat) if flat else empty, persistent=False)
+        self.register_buffer("sharing", places, persistent=False)
+        self.register_buffer("shares", shares, persistent=False)
+
     def table(self) -> Tensor:
         """The embedding of every code of every field, (all, D).
 
@@ -111,9 +159,12 @@ class Fields(nn.Module):
         low = F.embedding(self.ordered_fields, self.low)  # (ordered rows, D)
         high = F.embedding(self.ordered_fields, self.high)  # (ordered rows, D)
         between = self.ratios * low + (1 - self.ratios) * high  # eq. 5 without E
-        if len(between) == len(self.unordered):
-            return self.unordered + between
-        return self.unordered.index_add(0, self.ordered_rows, between)  # (all, D)
+        table = (self.unordered * self.own).index_add(0, self.ordered_rows, between)  # (all, D)
+        if len(self.shared) == 0:
+            return table
+        neighbours = F.embedding(self.sharing, self.unordered)  # (smoothed fields, K, D)
+        smooth = torch.bmm(self.shares, neighbours).flatten(0, 1)  # (smoothed fields * K, D)
+        return table.index_add(0, self.shared, F.embedding(self.shared_places, smooth))
 
     def rows(self, tokens: Tensor) -> Tensor:
         """The table row of each token, (B, C); MASK becomes the row after the last."""

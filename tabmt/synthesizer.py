@@ -81,6 +81,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         depth: int | None = None,
         heads: int = NetworkConfig.heads,
         dropout: float | None = None,
+        smoothing: float = NetworkConfig.smoothing,
         drop_path: float = NetworkConfig.drop_path,
         steps: int = TrainConfig.steps,
         minutes: float | None = TrainConfig.minutes,
@@ -248,11 +249,10 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         each row is completed: its gaps and the columns it lacks are drawn. `like` is a row, or a
         table of rows, of which `keep` (names, or a number of cells chosen at random) stays.
 
-        `temperature` above 1 gives more novel rows, below 1 more typical ones; a mapping sets it
-        per column; without it, it is 1, or what `pareto` chose. `complete` leaves no gaps.
-        `decode="centre"` gives the centres of bins, as in the paper. Without a seed every call
-        gives other rows, and the log says which seed it was; the number of rows is part of what a
-        seed means.
+        `temperature` above 1 gives more novel rows, below 1 more typical ones; for all columns or
+        each (1, or what `pareto` chose). `complete` leaves no gaps. `decode="centre"` gives the
+        centres of bins, as in the paper. Without a seed every call gives other rows, and the log
+        says which seed it was; the number of rows is part of what a seed means.
         """
         parts = self.sample_batches(
             rows,

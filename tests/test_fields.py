@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -45,6 +47,39 @@ def test_ordered_embedding_is_the_papers_formula():
     table = fields.table()
     torch.testing.assert_close(table[3:7], paper_table(fields, 1, values))
     torch.testing.assert_close(table[7:10], paper_table(fields, 2, [10.0, 20.0, 30.0]))
+
+
+def test_neighbours_share_by_a_bell_curve():
+    many = Field(12, tuple(i / 10 for i in range(11)))  # eleven numbers and a missing code
+    fields = [CATEGORY, NUMBER, many, Field(2, None)]
+    plain, smooth = (
+        Fields(fields, WIDTH, smoothing=reach, generator=generator()) for reach in (0.0, 1.5)
+    )
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator(1)))
+    smooth.load_state_dict(plain.state_dict())
+    expected = plain.table().clone()
+    for start, count in ((3, 4), (7, 11)):
+        own = plain.unordered[start : start + count]
+        weights = torch.tensor(
+            [[math.exp(-((i - j) ** 2) / (2 * 1.5**2)) for j in range(count)] for i in range(count)]
+        )
+        expected[start : start + count] += weights @ own / weights.sum(1, keepdim=True) - own
+    torch.testing.assert_close(smooth.table(), expected)
+
+
+def test_a_field_of_very_many_ordered_codes_shares_nothing():
+    wide = Field(2000, tuple(i / 1999 for i in range(2000)))
+    fields = Fields([wide, NUMBER], WIDTH, smoothing=2.0, generator=generator())
+    with torch.no_grad():
+        fields.unordered.normal_(generator=generator(1))
+    torch.testing.assert_close(
+        fields.table()[:2000],
+        fields.unordered[:2000]
+        + fields.ratios[:2000] * fields.low[0]
+        + (1 - fields.ratios[:2000]) * fields.high[0],
+    )
 
 
 def test_categories_and_missing_codes_are_plain_rows():

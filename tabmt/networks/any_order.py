@@ -56,7 +56,7 @@ class AnyOrderNetwork(nn.Module):
     ) -> None:
         super().__init__()
         width = config.width
-        self.fields = Fields(fields, width, generator=generator)
+        self.fields = Fields(fields, width, smoothing=config.smoothing, generator=generator)
         positions = torch.empty(2, len(fields), width)
         positions.normal_(std=POSITION_SD, generator=generator)
         self.positions = nn.Parameter(positions[0].clone())  # (C, D), of the field placed last

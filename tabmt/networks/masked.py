@@ -44,7 +44,7 @@ class MaskedNetwork(nn.Module):
     ) -> None:
         super().__init__()
         width = config.width
-        self.fields = Fields(fields, width, generator=generator)
+        self.fields = Fields(fields, width, smoothing=config.smoothing, generator=generator)
         self.positions = nn.Parameter(
             torch.empty(len(fields), width).normal_(std=POSITION_SD, generator=generator)
         )
