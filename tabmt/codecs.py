@@ -9,7 +9,6 @@ codec alone. Knows Arrow and numpy, nothing of networks.
 
 import difflib
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +32,7 @@ log = logging.getLogger(__name__)
 Bounds = tuple[np.ndarray, np.ndarray]  # of each number, low and high, both allowed
 
 LEAST_BINS, MOST_BINS = 10, 100
+ROWS_PER_BIN = 50
 
 
 @dataclass(frozen=True)
@@ -431,4 +431,4 @@ def _bins(config: CodecConfig, rows: int) -> int:
     # rows to a code, codes cannot be learned, and training would stop before it began.
     if config.max_bins is not None:
         return config.max_bins
-    return min(MOST_BINS, max(LEAST_BINS, math.isqrt(rows)))
+    return min(MOST_BINS, max(LEAST_BINS, rows // ROWS_PER_BIN))
