@@ -44,6 +44,8 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except UserError as error:
             raise OneSentence(str(error)) from error
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
 
 
 @click.group(cls=Commands)

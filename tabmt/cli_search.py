@@ -54,7 +54,9 @@ def pareto() -> None:
     "--quality", type=click.Choice(("mle", "detector")), default="mle", show_default=True,
     help="ML efficiency, or how well a detector tells the rows from real ones",
 )  # fmt: skip
-@click.option("--rows", type=click.IntRange(min=1), help="of each trial's table  [as --train]")
+@click.option(
+    "--rows", type=click.IntRange(min=1), help="of each trial's table  [as --train, at most 30,000]"
+)
 @click.option("--rows-again", type=click.IntRange(min=1), help="of the last scoring's  [as --rows]")
 @shared_options
 def search(
@@ -116,7 +118,7 @@ def apply(
     Example:
       tabmt pareto apply front.json people.tabmt --quality 0.80 -o private.tabmt
     """
-    from tabmt.search.pareto import Front
+    from tabmt.search.pareto import Front, file_fingerprint
     from tabmt.search.pareto import apply as carry
     from tabmt.synthesizer import TabMT
 
@@ -124,14 +126,18 @@ def apply(
     found = Front.load(front)
     chosen = found.choose(quality=quality, privacy=privacy, point=point)
     carry(TabMT.load(model), chosen).save(target)
+    if found.search["model"] != file_fingerprint(model):
+        log.warning(
+            "the front was searched with another fit of the model: its figures may not hold"
+        )
     log.info(
-        "%s %.4g and %s %.4g in the search; %.4g and %.4g on test rows it never saw",
+        "%s %.4f and %s %.4f in the search; %s and %s on test rows it never saw",
         found.privacy,
         chosen.privacy,
         found.quality,
         chosen.quality,
-        chosen.test_privacy,
-        chosen.test_quality,
+        _number(chosen.test_privacy),
+        _number(chosen.test_quality),
     )
     log.info("wrote %s", target)
 
@@ -161,6 +167,7 @@ def show_(front: str, output: str | None) -> None:
 @click.argument("table")
 @click.option("--output", "-o", required=True, help="the model file to write, NAME.tabmt")
 @click.option("--val", "valid", help="real rows to judge on; without it a fifth of TABLE")
+@click.option("--schema", "schema", help="a schema file, as `tabmt schema` writes it")
 @click.option("--trials", type=click.IntRange(min=1), default=50, show_default=True)
 @click.option(
     "--space", type=click.Choice(("cpu", "paper")), default="cpu", show_default=True,
@@ -211,8 +218,8 @@ def tune(
         picture = target.with_suffix(".svg")
         tables.write_text(picture, importance_picture(tuned.importances))
         log.info("wrote %s", picture)
-    model = TabMT(seed=options["seed"], target=options["target"], **tuned.best.settings)
-    model.fit(table).save(target)
+    model = TabMT(seed=options["seed"], **tuned.best.settings)
+    model.fit(table, schema=options["schema"]).save(target)
     log.info("wrote %s", target)
 
 
@@ -234,10 +241,14 @@ def _settings(path: str | None) -> dict[str, Any] | None:
 def _show_front(front: Any) -> None:
     names = ("", "privacy", "quality", "privacy, test", "quality, test")
     rows = [
-        (str(place), *(f"{value:.4f}" for value in values))
+        (str(place), *map(_number, values))
         for place, point in enumerate(front.points, 1)
         for values in [(point.privacy, point.quality, point.test_privacy, point.test_quality)]
     ]
     real = (front.real["privacy"], front.real["quality"])
-    rows.append(("real rows", "", "", *(f"{value:.4f}" for value in real)))
+    rows.append(("real rows", "", "", *map(_number, real)))
     show(names, rows, f"{front.privacy} against {front.quality} of {front.target!r}")
+
+
+def _number(value: float | None) -> str:
+    return "failed" if value is None else f"{value:.4f}"

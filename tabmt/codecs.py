@@ -320,6 +320,11 @@ class TableCodec:
         """A table as given, in the types that `decode` gives: what a CSV file holds as text."""
         columns = []
         for column in self.schema.columns:
+            if column.name not in table.column_names:
+                raise UserError(
+                    f"The table has no column {column.name!r}; it has: "
+                    f"{', '.join(table.column_names)}."
+                )
             array = table.column(column.name)
             columns.append(array if text.is_text(column.type) else typed(array, column))
         return pa.table(columns, schema=self.schema.arrow)

@@ -118,6 +118,9 @@ def show_model(name: str, learned: "Learned") -> None:
             f"training  {summary.steps:,} steps in {summary.seconds:.0f} s, ended by "
             f"{summary.stopped}, weights of step {summary.best_step:,}{held_out}"
         )
+    if card.temperatures:
+        told = ", ".join(f"{name} {heat:.3g}" for name, heat in card.temperatures.items())
+        console.print(f"sampled   at temperatures {told}", markup=False)
     versions = ", ".join(f"{name} {version}" for name, version in card.versions.items())
     console.print(f"made with {versions}\n")
     grid = Table("column", "kind", "type", "codes", "gaps", "why", box=None, pad_edge=False)

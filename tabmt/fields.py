@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from tabmt.tokens import MASK
 
 EMBEDDING_SD = 0.05  # paper, appendix "Pseudocode": embeddings, end points and mask token alike
-MOST_SMOOTHED = 1024  # codes of a field that share; the weights of more would fill the memory
+MOST_SMOOTHED = 256  # codes of a field that share; the weights of more would fill the memory
 
 
 @dataclass(frozen=True)

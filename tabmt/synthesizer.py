@@ -61,9 +61,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
     """A masked transformer that learns one table and generates rows like it.
 
     Tables are pandas, polars or Arrow objects, or paths of CSV, Parquet or Arrow files; samples
-    come back as the kind that was fitted. Settings that are None are chosen for the table.
-
-    Example:
+    come back as the kind that was fitted. Settings that are None are chosen for the table. Example:
         model = TabMT(minutes=2, seed=0).fit(df)
         synthetic = model.sample(1000, seed=1, temperature={"age": 1.2})
         model.save("adult.tabmt")
@@ -148,7 +146,8 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         book = RuleBook.write(codec, arrow, tokens) if start is None else start.book
         rows = arrow.num_rows
         del arrow
-        card = Card(rows, self.seed, settings, None, _versions())
+        heat = start.card.temperatures if start else {}
+        card = Card(rows, self.seed, settings, None, _versions(), heat)
         if tokens.shape[1] == 0:
             log.warning("No column varies, so there is nothing to learn.")
             self.learned_ = Learned(codec, None, card, book)

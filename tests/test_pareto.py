@@ -71,6 +71,36 @@ def test_the_front_covers_on_unseen_rows_what_one_temperature_covers(front):
     assert ours > 0.4 * ray > 0  # ninety rows are noisy; docs/benchmarks.md has larger tables
 
 
+def test_nsga2_counts_the_ray_to_its_first_generation(folder, tmp_path):
+    storage = str(tmp_path / "trials.journal")
+    search(folder, trials=20, rows=60, storage=storage)
+    trials = Place(storage, "search", ("maximize", "maximize")).open().trials
+    generations = [t.system_attrs["NSGAIISampler:generation"] for t in trials]
+    assert generations[: len(RAY)] == sorted(generations[: len(RAY)]) and generations[0] == 0
+    assert max(generations) > 0
+
+
+def test_other_test_rows_are_scored_anew(folder, tmp_path):
+    storage = str(tmp_path / "trials.journal")
+    one = search(folder, trials=2, rows=60, storage=storage)
+    two = search(folder, trials=2, rows=60, storage=storage)
+    assert one.points == two.points  # nothing was drawn again
+    with pytest.raises(UserError, match="were made with tables"):
+        search(folder, trials=2, rows=60, storage=storage, test=folder / "test.csv")
+
+
+def test_a_table_without_a_column_gets_a_sentence(folder):
+    short = pd.read_csv(folder / "val.csv").drop(columns="sex")
+    with pytest.raises(UserError, match=r"The table has no column 'sex'; it has: species, island"):
+        pareto(folder / "model.tabmt", folder / "train.csv", short, "species", trials=2)
+
+
+def test_a_front_of_another_table_is_not_applied(front):
+    other = TabMT(steps=2, **TINY).fit(pd.DataFrame({"a": [1, 2, 3] * 20, "b": list("xyz") * 20}))
+    with pytest.raises(UserError, match="it belongs to another model"):
+        apply(other, front.points[0])
+
+
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "guided", "random"])
 def test_every_sampler_searches_within_bounds(folder, sampler):
     found = search(folder, sampler=sampler, trials=13, rows=60)

@@ -49,7 +49,8 @@ class GuidedSampler(BaseSampler):
         low, high = np.log(ends.low), np.log(ends.high)
         if self._rng.random() < 0.5:
             weights = np.array([self._importances.get(name, 0.0) for name in names])
-            heat = self._rng.uniform(low, high) * (1 - self._rng.uniform(0, MOST_COOLING) * weights)
+            base = self._rng.uniform(low, high)
+            heat = base - abs(base) * self._rng.uniform(0, MOST_COOLING) * weights
         else:
             heat = self._near_front(study, names)
         found = np.exp(np.clip(heat, low, high))

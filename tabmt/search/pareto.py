@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,8 +53,8 @@ class Point:
     temperatures: dict[str, float]
     privacy: float
     quality: float
-    test_privacy: float
-    test_quality: float
+    test_privacy: float | None
+    test_quality: float | None
     uniform: float | None = None  # the one temperature of all columns
 
 
@@ -75,15 +74,17 @@ class Front:
     def scores(self, points: Sequence[Point], *, test: bool) -> np.ndarray:
         """(points, 2): privacy and quality, turned so that more is better."""
         found = [
-            (p.test_privacy, p.test_quality) if test else (p.privacy, p.quality) for p in points
+            (p.test_privacy, p.test_quality) if test else (p.privacy, p.quality)
+            for p in points
+            if not (test and p.test_privacy is None)
         ]
-        turned: np.ndarray = np.array(found, float) * signs(self.privacy, self.quality)
-        return turned.reshape(-1, 2)
+        turned: np.ndarray = np.array(found, float).reshape(-1, 2)
+        return np.asarray(turned * signs(self.privacy, self.quality))
 
     def gain(self) -> tuple[float, float]:
         """What the front and what the ray cover on test rows: two areas above the worst point."""
         ours, ray = (self.scores(points, test=True) for points in (self.points, self.ray))
-        worst = np.concatenate([ours, ray]).min(0) - 1e-9
+        worst = np.concatenate([ours, ray]).min(0, initial=np.inf) - 1e-9
         return hypervolume(ours, worst), hypervolume(ray, worst)
 
     def choose(
@@ -108,7 +109,7 @@ class Front:
         name = self.privacy if privacy is not None else self.quality
         wished = privacy if privacy is not None else quality
         assert wished is not None
-        scores = self.scores(self.points, test=False)
+        scores = self.scores(self.points, test=False).round(4)  # as they are shown
         sign = signs(self.privacy, self.quality)[place]
         good = scores[:, place] >= wished * sign
         if not good.any():
@@ -171,20 +172,30 @@ class Scorer:
 
     def _quality(self, view: View) -> float:
         if self.quality == "detector":
-            return fidelity.detector_auc(self.judge, view, numpy_stream(self.seed, "detector"))
+            return _detector(self.judge, view, self.seed)
         return utility.ml_efficiency(
             view, self.valid, self.judge, self.target, settings=self.settings, seed=self.seed
         ).score
 
 
+def _detector(real: View, synthetic: View, seed: int) -> float:
+    return max(0.5, fidelity.detector_auc(real, synthetic, numpy_stream(seed, "detector")))
+
+
 def privacy_of(name: Privacy, rows: View, train: View, held_out: View) -> float:
     if name == "attack":
-        return privacy.membership_auc(rows, train, held_out)
-    some = rows.take(np.arange(min(len(rows), JUDGED_ROWS)))
+        return max(0.5, privacy.membership_auc(rows, train, held_out))  # less is luck, no better
+    some = rows
+    if len(rows) > JUDGED_ROWS:  # from all of the table: it may be sorted, and has many orders
+        some = rows.take(np.linspace(0, len(rows) - 1, JUDGED_ROWS).astype(int))
     near = privacy.closeness(some, train)
     if name == "dcr":
         return near.median
-    return privacy.share_closer_to_train(some, train, held_out, near.distances)
+    share = privacy.share_closer_to_train(some, train, held_out, near.distances)
+    # As if there were as many held-out rows as training rows: 0.5 is then what fresh rows score,
+    # whichever rows are held out.
+    odds = share / max(1 - share, 1e-9) * len(held_out) / len(train)
+    return odds / (1 + odds)
 
 
 @dataclass(frozen=True)
@@ -201,6 +212,7 @@ class TemperatureJob:
     def distributions(self) -> dict[str, "optuna.distributions.BaseDistribution"]:
         optuna = import_optuna()
         return {
+            # PAPER-DIFF: the paper's interval is linear, which would spend most trials above 2.
             name: optuna.distributions.FloatDistribution(COOLEST, HOTTEST, log=True)
             for name in self.columns
         }
@@ -267,7 +279,7 @@ def pareto(
     import_optuna()
     fidelity.catboost()  # what is missing is said before the search, not in it
     seconds = None if minutes is None else 60 * minutes
-    workers = workers or min(trials, len(os.sched_getaffinity(0)))
+    workers = workers or min(trials, studies.cores())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tabmt" if isinstance(model, TabMT) else Path(model)
         if isinstance(model, TabMT):
@@ -289,13 +301,15 @@ def pareto(
         )
         real, importances = _real(scorer, real_rows.test)
         about = {
-            "model": hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest(),
+            "model": file_fingerprint(path),
             "target": target,
             "privacy": privacy,
             "quality": quality,
             "sampler": sampler,
             "rows": scorer.rows,
             "seed": seed,
+            "tables": studies.fingerprint(real_rows.train, real_rows.valid),
+            "catboost": scorer.settings,
         }
         kept = str(Path(folder) / "trials.journal" if storage is None else storage)
         turn = signs(privacy, quality)
@@ -309,9 +323,8 @@ def pareto(
             importances=importances,
         )
         study = job.place.open()
-        if studies.claim(study, about, kept):
-            for heat in RAY:
-                study.enqueue_trial(dict.fromkeys(job.columns, heat), user_attrs={"uniform": heat})
+        studies.claim(study, about, kept)
+        studies.enqueue(study, "uniform", {t: dict.fromkeys(job.columns, t) for t in RAY})
 
         def look(study: "optuna.Study") -> None:
             done = [trial.values for trial in studies.complete(study)]
@@ -322,7 +335,7 @@ def pareto(
         )
         found = studies.complete(study)
         if not found:
-            raise UserError("No trial was finished in the time given; give more minutes.")
+            raise studies.why_none(study)
         scores = np.array([trial.values for trial in found])
         front = [found[place] for place in np.flatnonzero(non_dominated(scores * turn))]
         front = _spread(sorted(front, key=lambda trial: trial.values[0] * turn[0]))
@@ -401,8 +414,7 @@ def _real(scorer: Scorer, test: View) -> tuple[dict[str, float], dict[str, float
     )
     quality = learned.score
     if scorer.quality == "detector":
-        stream = numpy_stream(scorer.seed, "detector")
-        quality = fidelity.detector_auc(test, scorer.train, stream)
+        quality = _detector(test, scorer.train, scorer.seed)
     found = {
         "privacy": privacy_of(scorer.privacy, test, scorer.train, scorer.valid),
         "quality": quality,
@@ -413,24 +425,23 @@ def _real(scorer: Scorer, test: View) -> tuple[dict[str, float], dict[str, float
 
 def _score_again(
     job: TemperatureJob, trials: Sequence[Any], after: int, scorer: Scorer, workers: int
-) -> dict[int, tuple[float, float]]:
-    """Privacy and quality of some trials' temperatures on test rows and fresh samples."""
+) -> dict[int, tuple[float | None, float | None]]:
+    """Privacy and quality of some trials' temperatures on test rows and fresh samples; None of
+    those that failed."""
+    name = f"again after {after}, {scorer.rows} rows, {studies.fingerprint(scorer.judge)}"
     again = dataclasses.replace(
         job,
-        place=dataclasses.replace(job.place, name=f"again after {after}, {scorer.rows} rows"),
+        place=dataclasses.replace(job.place, name=name),
         scorer=dataclasses.replace(scorer, seed=derive(scorer.seed, "again") % 2**31),
         algorithm="random",
     )
     params = {trial.number: trial.params for trial in trials}
     study = again.place.open()
-    if not study.get_trials(deepcopy=False):
-        for number, temperatures in params.items():
-            study.enqueue_trial(temperatures, user_attrs={"of": number})
+    studies.enqueue(study, "of", params)
     log.info("scoring %d points again, on test rows and fresh samples", len(params))
     studies.run(again, trials=len(params), seconds=None, workers=workers, seed=0)
-    found = {trial.user_attrs["of"]: tuple(trial.values) for trial in studies.complete(study)}
-    nothing = (float("nan"), float("nan"))  # a trial that cannot be repeated has no figures
-    return {number: found.get(number, nothing) for number in params}
+    found = {t.user_attrs.get("of"): (t.values[0], t.values[1]) for t in studies.complete(study)}
+    return {number: found.get(number, (None, None)) for number in params}
 
 
 def _spread(front: list[Any]) -> list[Any]:
@@ -441,9 +452,19 @@ def _spread(front: list[Any]) -> list[Any]:
     return [front[place] for place in places]
 
 
+def file_fingerprint(path: str | Path) -> str:
+    return hashlib.blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()
+
+
 def apply(model: TabMT, point: Point) -> TabMT:
     """The same model, whose samples have the point's temperatures unless they are asked for
     others."""
+    columns = [coded.column.name for coded in model.learned_.codec.token_columns]
+    if set(point.temperatures) != set(columns):
+        raise UserError(
+            f"The front has temperatures for {', '.join(point.temperatures)}, but the model "
+            f"learned {', '.join(columns)}; it belongs to another model."
+        )
     card = dataclasses.replace(model.card_, temperatures=dict(point.temperatures))
     made = copy.copy(model)
     made.learned_ = dataclasses.replace(model.learned_, card=card)

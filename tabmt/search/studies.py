@@ -5,6 +5,7 @@ when a process dies, and several machines can share one storage. What a trial do
 """
 
 import ctypes
+import hashlib
 import logging
 import multiprocessing
 import os
@@ -18,11 +19,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+import numpy as np
+
 from tabmt.errors import UserError
+from tabmt.seeds import derive
 
 if TYPE_CHECKING:
     import optuna
     from optuna import Study
+
+    from tabmt.metrics.view import View
 
 log = logging.getLogger(__name__)
 
@@ -72,14 +78,16 @@ class Place:
                 study_name=self.name,
                 directions=list(self.directions),
                 sampler=sampler,
-                pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
+                pruner=optuna.pruners.MedianPruner(
+                    n_startup_trials=5, n_warmup_steps=2, n_min_trials=4
+                ),
                 load_if_exists=True,
             )
             return study
         except UserError:
             raise
         except Exception as error:  # a database has as many as it has drivers
-            reason = str(error).splitlines()[0]
+            reason = str(error).partition("\n")[0]
             raise UserError(
                 f"The storage {self.storage!r} cannot be used: {reason}. Give a file to keep the "
                 "trials in, or the URL of a database, such as sqlite:///trials.db."
@@ -115,7 +123,7 @@ def claim(study: "Study", about: Mapping[str, Any], storage: str) -> bool:
 
 
 def bury(study: "Study") -> int:
-    """Trials of this machine's dead processes are given up and put in the queue again."""
+    """Trials of this machine's dead processes are given up."""
     optuna = import_optuna()
     running, failed = optuna.trial.TrialState.RUNNING, optuna.trial.TrialState.FAIL
     buried = 0
@@ -128,11 +136,23 @@ def bury(study: "Study") -> int:
             host, pid, born = worker
             dead = host == socket.gethostname() and _born(pid) != born
         if dead:
-            study.tell(trial.number, state=failed)
-            kept = {k: v for k, v in trial.user_attrs.items() if k != "worker"}
-            study.enqueue_trial(trial.params, user_attrs=kept)
+            study.tell(trial.number, state=failed, skip_if_finished=True)
             buried += 1
     return buried
+
+
+def enqueue(study: "Study", key: str, wanted: Mapping[Any, Mapping[str, Any]]) -> None:
+    """See that each of these parameters is tried once: `key` is the attribute that tells which.
+
+    Called at every start, because a search may have died at any point of the first time.
+    """
+    if again := bury(study):
+        log.info("%d trials of an interrupted search were given up", again)
+    gone = import_optuna().trial.TrialState.FAIL
+    known = {t.user_attrs.get(key) for t in study.get_trials(deepcopy=False) if t.state != gone}
+    for name, params in wanted.items():
+        if name not in known:
+            study.enqueue_trial(dict(params), user_attrs={key: name})
 
 
 def _born(pid: int) -> str:
@@ -164,8 +184,6 @@ def run(
     `on_look` is called whenever trials may have finished. A trial that has begun is finished.
     """
     study = job.place.open()
-    if again := bury(study):
-        log.info("%d trials of an interrupted search are done again", again)
     ended = finished(study)
     permits = trials - ended
     if permits <= 0:
@@ -179,7 +197,7 @@ def run(
             on_look(study)
             return next(counter, None) is not None
 
-        _work(job, permitted, until, seed, ended)
+        _work(job, permitted, trials, until, seed, ended)
         on_look(study)
         return
     context = multiprocessing.get_context("spawn")
@@ -187,7 +205,8 @@ def run(
     errors = context.SimpleQueue()
     processes = [
         context.Process(
-            target=_worker, args=(job, left, until, seed + place, ended, errors, os.getpid())
+            target=_worker,
+            args=(job, left, trials, until, seed + place, ended, errors, os.getpid()),
         )
         for place in range(min(workers, permits))
     ]
@@ -204,8 +223,10 @@ def run(
     if not errors.empty():
         raise errors.get()
     broken = [process.exitcode for process in processes if process.exitcode != 0]
+    if len(broken) == len(processes):
+        raise RuntimeError(f"the workers ended with exit code {broken[0]}; their output says why")
     if broken:
-        raise RuntimeError(f"a worker ended with exit code {broken[0]}; its output says why")
+        log.warning("a worker ended with exit code %s; the others went on", broken[0])
     on_look(study)
 
 
@@ -220,7 +241,14 @@ def finished(study: "Study") -> int:
 
 
 def _worker(
-    job: Job, left: Any, until: float | None, seed: int, ended: int, errors: Any, parent: int
+    job: Job,
+    left: Any,
+    trials: int,
+    until: float | None,
+    seed: int,
+    ended: int,
+    errors: Any,
+    parent: int,
 ) -> None:
     _die_with(parent)
 
@@ -230,7 +258,7 @@ def _worker(
             return bool(left.value >= 0)
 
     try:
-        _work(job, permitted, until, seed, ended)
+        _work(job, permitted, trials, until, seed, ended)
     except UserError as error:
         errors.put(error)
     except KeyboardInterrupt:
@@ -251,16 +279,27 @@ def _die_with(parent: int) -> None:
 
 
 def _work(
-    job: Job, permitted: Callable[[], bool], until: float | None, seed: int, ended: int
+    job: Job,
+    permitted: Callable[[], bool],
+    trials: int,
+    until: float | None,
+    seed: int,
+    ended: int,
 ) -> None:
     optuna = import_optuna()
-    # A resumed search must not draw again what the first run drew.
-    study = job.place.open(job.sampler(seed + 1000 * ended))
-    perform = job.prepare()
     me = (socket.gethostname(), os.getpid(), _born(os.getpid()))
+    shared = "://" in job.place.storage and not job.place.storage.startswith("sqlite")
+    # A resumed search must not draw again what the first run drew, nor one machine what another.
+    study = job.place.open(job.sampler(derive(seed, ended, *([me[0]] if shared else [])) % 2**31))
+    perform = job.prepare()
     while (until is None or time.time() < until) and permitted():
+        if finished(study) >= trials:  # other machines may have done the rest
+            return
         trial = study.ask(job.distributions())
         trial.set_user_attr("worker", me)
+        # Optuna asks its sampler only for parameters that are not given; NSGA-II would then not
+        # count the trials of the queue to its first generation.
+        _ = trial.relative_params
         began = time.perf_counter()
         try:
             values = perform(trial)
@@ -270,9 +309,35 @@ def _work(
             trial.set_user_attr("error", str(error))
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
             log.warning("trial %d failed: %s", trial.number, error)
+        except BaseException:
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            raise
         else:
             trial.set_user_attr("seconds", round(time.perf_counter() - began, 2))
             study.tell(trial, list(values))
+
+
+def cores() -> int:
+    """As many as this process may use."""
+    available = getattr(os, "sched_getaffinity", None)
+    return len(available(0)) if available else os.cpu_count() or 1
+
+
+def why_none(study: "Study") -> UserError:
+    """What to say when no trial was finished."""
+    for trial in study.get_trials(deepcopy=False):
+        if "error" in trial.user_attrs:
+            return UserError(f"Every trial failed; the first said: {trial.user_attrs['error']}")
+    return UserError("No trial was finished in the time given; give more minutes.")
+
+
+def fingerprint(*views: "View") -> str:
+    """A short name for the content of tables, so that a resumed search has the same ones."""
+    digest = hashlib.blake2b(digest_size=8)
+    for view in views:
+        for values in (*view.numbers.values(), *view.codes.values()):
+            digest.update(np.ascontiguousarray(values).tobytes())
+    return digest.hexdigest()
 
 
 def check_choice(name: str, value: str, allowed: Any) -> None:

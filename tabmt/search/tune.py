@@ -7,7 +7,6 @@ than most at the same moment are given up.
 import dataclasses
 import json
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import pyarrow as pa
 from tabmt import tables
 from tabmt.card import Settings
 from tabmt.codecs import TableCodec
-from tabmt.errors import UserError
+from tabmt.errors import UserError, read_json
 from tabmt.metrics import fidelity, utility
 from tabmt.metrics.view import Lens, View
 from tabmt.schema import infer
@@ -68,7 +67,7 @@ SPACES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Trial:
-    settings: dict[str, Any]  # {} are the defaults
+    settings: dict[str, Any]  # for TabMT
     score: float
     again: float | None  # with another seed, of the first and the best
 
@@ -91,7 +90,11 @@ class Tuned:
             f"# {self.objective} on validation rows: {_told(self.best)}; "
             f"defaults {_told(self.default)}.",
             f"# Best of {self.tried} trials ({self.pruned} given up early).",
-            *(f"{name} = {json.dumps(value)}" for name, value in self.best.settings.items()),
+            *(
+                f"{name} = {json.dumps(value)}"
+                for name, value in self.best.settings.items()
+                if value is not None
+            ),
         ]
         return "\n".join(lines) + "\n"
 
@@ -112,15 +115,19 @@ class TuneJob:
     objective: Objective
     space: SpaceName
     fixed: dict[str, Any]
+    overrides: Mapping[str, Any] | None  # of the schema
     catboost_settings: dict[str, Any]
     seed: int
+    searched: bool = True  # otherwise the fixed settings are fitted as they are
 
     def distributions(self) -> dict[str, "optuna.distributions.BaseDistribution"]:
         made = import_optuna().distributions
         found: dict[str, Any] = {}
+        if not self.searched:
+            return found
         for name, range_ in SPACES[self.space].items():
-            if name in self.fixed:
-                continue
+            if name in self.fixed or (name == "steps" and "minutes" in self.fixed):
+                continue  # with a limit in minutes, steps would do nothing
             if isinstance(range_, list):
                 found[name] = made.CategoricalDistribution(range_)
             elif range_[2] == "log":
@@ -137,18 +144,15 @@ class TuneJob:
 
     def prepare(self) -> Callable[["optuna.Trial"], Sequence[float]]:
         def perform(trial: "optuna.Trial") -> Sequence[float]:
-            seed = trial.user_attrs.get("seed", self.seed)
-            if trial.user_attrs.get("default"):
-                return [self.score({}, seed, None)]
-            return [self.score(trial.params, seed, trial)]
+            return [self.score(trial.params, trial if self.searched else None)]
 
         return perform
 
-    def score(self, chosen: Mapping[str, Any], seed: int, trial: "optuna.Trial | None") -> float:
+    def score(self, chosen: Mapping[str, Any], trial: "optuna.Trial | None") -> float:
         settings = {**self.fixed, **chosen}
-        model = TabMT(seed=seed, threads=1, target=self.target, **settings)
+        model = TabMT(**{"seed": self.seed, "threads": 1, **settings})
         watch = None if trial is None else self._pruner(trial, model)
-        model.fit(self.train, on_step=watch)
+        model.fit(self.train, schema=self.overrides, on_step=watch)
         if self.objective == "likelihood":
             return float(model.log_prob(self.valid, seed=self.seed).mean())
         drawn = model.sample(len(self.views[0]), seed=self.seed, kind="arrow")
@@ -161,20 +165,22 @@ class TuneJob:
 
     def _pruner(self, trial: "optuna.Trial", model: TabMT) -> Callable[[Progress], None]:
         """Reports held-out likelihood on the columns' own grids, so that fits with different bins
-        compare, by the share of the budget that is used."""
+        compare, at each tenth of the budget."""
         optuna = import_optuna()
         config = Settings.of(model.get_params(), self.train.num_rows).codec
-        codec = TableCodec.fit(self.train, infer(self.train), config, model.seed)
+        schema = infer(self.train, gaps=config.gaps, overrides=self.overrides)
+        codec = TableCodec.fit(self.train, schema, config, model.seed)
         shares = codec.look(self.valid)[2]
         inside = float(shares.mean()) if shares.size else 0.0
-        said: list[float] = []
+        told: set[int] = set()
 
         def watch(progress: Progress) -> None:
-            if progress.valid is None or (said and said[-1] == progress.valid):
-                return
-            said.append(progress.valid)
             done = progress.seconds / max(progress.seconds + progress.seconds_left, 1e-9)
-            trial.report(inside - progress.valid, int(100 * done))
+            tenth = int(10 * done)
+            if progress.valid is None or tenth in told:
+                return
+            told.add(tenth)
+            trial.report(inside - progress.valid, tenth)
             if trial.should_prune():
                 raise optuna.TrialPruned
 
@@ -186,6 +192,7 @@ def tune(
     target: str | None = None,
     *,
     valid: Any = None,
+    schema: Mapping[str, Any] | str | Path | None = None,
     trials: int = 50,
     minutes: float | None = None,
     space: SpaceName = "cpu",
@@ -200,8 +207,8 @@ def tune(
     """Search settings for a table; `TabMT(**tuned.best.settings)` uses them.
 
     `minutes` bounds each fit (one by default in the space "cpu"). The objective is ML efficiency
-    on validation rows if there is a target, otherwise their likelihood. `fixed` settings are not
-    searched. `storage` keeps the trials: the same call goes on with them.
+    on validation rows if there is a target, otherwise their likelihood. `schema` is as for `fit`;
+    `fixed` settings are not searched. `storage` keeps the trials: the same call goes on with them.
     """
     objective = objective or ("likelihood" if target is None else "mle")
     check_choice("space", space, SpaceName)
@@ -225,94 +232,114 @@ def tune(
         log.info("no validation table was given: %d of the rows serve as one", count)
     else:
         held_out = tables.load(valid)[0]
-    schema = infer(arrow, source)
-    arrow, held_out = (TableCodec(schema, ()).read(part) for part in (arrow, held_out))
-    lens = Lens.grind(arrow, schema)
     given = dict(fixed or {})
+    for name in given:
+        if name not in TabMT().get_params():
+            raise UserError(
+                f"{name!r} is fixed, but the settings are: {', '.join(TabMT().get_params())}."
+            )
+    if target is not None:
+        given["target"] = target
     if minutes is not None or space == "cpu":
         given["minutes"] = 1.0 if minutes is None else minutes
-    Settings.of(TabMT(**given).get_params())  # what is wrong with them is said now
+    config = Settings.of(TabMT(**given).get_params()).codec  # what is wrong is said now
+    overrides = read_json(str(schema), "schema") if isinstance(schema, str | Path) else schema
+    found_schema = infer(arrow, source, gaps=config.gaps, overrides=overrides)
+    arrow, held_out = (TableCodec(found_schema, ()).read(part) for part in (arrow, held_out))
+    lens = Lens.grind(arrow, found_schema)
+    if target is not None and target not in lens.names:
+        why = lens.left_out.get(target, f"the table has: {', '.join(found_schema.names)}")
+        raise UserError(f"The target {target!r} cannot be predicted: {why}.")
+    views = lens.view(arrow, "training"), lens.view(held_out, "validation")
     with tempfile.TemporaryDirectory() as folder:
         kept = str(Path(folder) / "trials.journal" if storage is None else storage)
         job = TuneJob(
             Place(kept, "tune", ("maximize",)),
             arrow,
             held_out,
-            (lens.view(arrow, "training"), lens.view(held_out, "validation")),
+            views,
             target,
             objective,
             space,
             given,
+            overrides,
             {**(catboost_settings or utility.DEFAULT_SETTINGS), "thread_count": 1},
             seed,
         )
         about = {
-            "rows": arrow.num_rows,
-            "target": target,
+            "tables": studies.fingerprint(*views),
             "objective": objective,
             "space": space,
             "fixed": given,
             "seed": seed,
         }
-        study = job.place.open()
-        if studies.claim(study, about, kept):
-            study.enqueue_trial({}, user_attrs={"default": True})
-        workers = workers or min(trials, len(os.sched_getaffinity(0)))
+        studies.claim(job.place.open(), about, kept)
+        workers = workers or min(trials, studies.cores())
+        default = _fit(job, "first", {"defaults": ({}, seed)})["defaults"]
+        if default is None:
+            raise UserError("The fit with the default settings failed; the log says why.")
 
         def look(study: "optuna.Study") -> None:
-            on_look(np.array([t.value for t in studies.complete(study)]), trials)
+            scores = [default, *(t.values[0] for t in studies.complete(study))]
+            on_look(np.array(scores), trials)
 
-        studies.run(job, trials=trials, seconds=None, workers=workers, seed=seed, on_look=look)
-        found = studies.complete(study)
-        default = next((t for t in found if t.user_attrs.get("default")), None)
-        searched = [t for t in found if not t.user_attrs.get("default")]
-        if default is None:
-            raise UserError("The trial with the default settings failed; the log says why.")
-        best = max(searched, key=lambda trial: trial.values[0], default=default)
-        again = _fit_again(job, {t.number: t for t in (default, best)}, len(found), workers)
+        study = job.place.open()
+        studies.bury(study)
+        studies.run(job, trials=trials - 1, seconds=None, workers=workers, seed=seed, on_look=look)
+        searched = studies.complete(study)
+        best = max(searched, key=lambda trial: trial.values[0], default=None)
+        ours = {} if best is None or best.values[0] <= default else dict(best.params)
+        other = derive(seed, "again") % 2**31
+        label = json.dumps(ours, sort_keys=True) if ours else "defaults"
+        wanted = {"defaults": ({}, other), label: (ours, other)}
+        again = _fit(job, "again", wanted)
         importances: dict[str, float] = {}
-        if len(searched) > 1 and len({trial.value for trial in searched}) > 1:
-            importances = _importances(study, searched)
-    states = import_optuna().trial.TrialState
-
-    def trial(one: Any) -> Trial:
-        settings = {} if one.user_attrs.get("default") else {**given, **one.params}
-        return Trial(settings, one.value, again.get(one.number))
-
+        if len({trial.values[0] for trial in searched}) > 1:
+            importances = _importances(searched)
+    pruned = len(study.get_trials(deepcopy=False)) - len(searched)
+    top = Trial(
+        {**given, **ours},
+        default if not ours or best is None else best.values[0],
+        again[label],
+    )
     return Tuned(
         objective,
-        trial(best),
-        trial(default),
-        studies.finished(study),
-        len(study.get_trials(deepcopy=False, states=(states.PRUNED,))),
+        top,
+        Trial(dict(given), default, again["defaults"]),
+        1 + studies.finished(study),
+        pruned,
         importances,
         about,
     )
 
 
-def _fit_again(
-    job: TuneJob, trials: Mapping[int, Any], after: int, workers: int
-) -> dict[int, float]:
-    """The same settings with another seed: what a search finds was partly luck."""
-    again = dataclasses.replace(
-        job, place=dataclasses.replace(job.place, name=f"again after {after}")
-    )
-    study = again.place.open()
-    if not study.get_trials(deepcopy=False):
-        for number, trial in trials.items():
-            attributes = {"of": number, "seed": derive(job.seed, "again") % 2**31}
-            if trial.user_attrs.get("default"):
-                attributes["default"] = True
-            study.enqueue_trial(trial.params, user_attrs=attributes)
-    studies.run(again, trials=len(trials), seconds=None, workers=workers, seed=0)
-    return {t.user_attrs["of"]: t.values[0] for t in studies.complete(study)}
+def _fit(
+    job: TuneJob, name: str, wanted: Mapping[str, tuple[Mapping[str, Any], int]]
+) -> dict[str, float | None]:
+    """Scores of given settings and seeds, in a study of their own: a sampler that is told of them
+    would take them for trials of its space. None of what failed."""
+    found: dict[str, float | None] = {}
+    for label, (settings, seed) in wanted.items():
+        one = dataclasses.replace(
+            job,
+            place=dataclasses.replace(job.place, name=f"{name}: {label}"),
+            fixed={**job.fixed, **settings},
+            seed=seed,
+            searched=False,
+        )
+        study = one.place.open()
+        studies.bury(study)
+        studies.run(one, trials=1, seconds=None, workers=1, seed=0)
+        values = [trial.values[0] for trial in studies.complete(study)]
+        found[label] = values[0] if values else None
+    return found
 
 
-def _importances(study: "optuna.Study", searched: Sequence[Any]) -> dict[str, float]:
+def _importances(searched: Sequence[Any]) -> dict[str, float]:
     """How much each setting moves the score, by fANOVA over the finished trials."""
     optuna = import_optuna()
     own = optuna.create_study(direction="maximize")
-    own.add_trials(searched)  # without the defaults, whose parameters were drawn and not used
+    own.add_trials(searched)
     found = optuna.importance.get_param_importances(
         own, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
     )
