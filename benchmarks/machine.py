@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("tabmt", "torch", "numpy", "pyarrow", "scikit-learn", "catboost")
+PACKAGES = ("tabmt", "torch", "numpy", "pyarrow", "scikit-learn", "catboost", "optuna")
 
 
 def told(module: str, data: Path, threads: int) -> dict[str, object]:

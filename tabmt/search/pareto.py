@@ -42,7 +42,7 @@ RAY = (1.0, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 3.0, 5.0)  # one temperature for all 
 MOST_ROWS = 30_000  # of a trial's table, unless told
 JUDGED_ROWS = 5_000  # whose distances are taken: the median of more is hardly steadier
 LEAST_POPULATION, MOST_POPULATION = 4, 50  # of NSGA-II: a quarter of the trials
-MOST_POINTS = 16  # of the front that are scored again
+MOST_POINTS = 10  # of the front that are scored again
 FORMAT = 1
 
 
