@@ -40,7 +40,7 @@ def test_shell_lines_run(page, tmp_path, monkeypatch):
             if words[1] == "fit":
                 words = [w for w in words if w not in ("--minutes", "5")] + QUICK
             if words[1] == "tune" or words[1:3] == ["pareto", "search"]:
-                words += ["--trials", "3", "--minutes", "0.05", "--workers", "1"]
+                words += ["--trials", "2", "--minutes", "0.01", "--workers", "1"]
             if words[1] == "demo":
                 words += ["--minutes", "0.01"]
             result = CliRunner().invoke(main, words[1:])

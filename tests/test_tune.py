@@ -25,7 +25,7 @@ def table() -> pd.DataFrame:
 @pytest.mark.parametrize("objective", ["mle", "likelihood"])
 def test_the_best_of_the_trials_is_told_beside_the_defaults(table, tmp_path, objective):
     storage = str(tmp_path / "trials.journal")
-    found = tune(table, "species", trials=5, objective=objective, storage=storage, **QUICK)
+    found = tune(table, "species", trials=4, objective=objective, storage=storage, **QUICK)
     trials = complete(Place(storage, "tune", ("maximize",)).open())
     scores = [trial.value for trial in trials]
     assert found.best.score == max([found.default.score, *scores])
@@ -33,18 +33,18 @@ def test_the_best_of_the_trials_is_told_beside_the_defaults(table, tmp_path, obj
     chosen = {} if found.best.score == found.default.score else trials[np.argmax(scores)].params
     assert found.best.settings == {**found.default.settings, **chosen}
     assert found.best.again is not None and found.default.again is not None
-    assert found.tried == 5 and len(trials) + found.pruned == 4
+    assert found.tried == 4 and len(trials) + found.pruned == 3
     assert not scores or set(trials[0].params) == set(SPACES["cpu"])
 
 
 def test_tuning_goes_on_where_it_was(table, tmp_path):
     storage = f"sqlite:///{tmp_path}/trials.db"
     options = {"objective": "likelihood", "storage": storage, **QUICK}
-    one = tune(table, "species", trials=3, **options)
+    one = tune(table, "species", trials=2, **options)
     before = complete(Place(storage, "tune", ("maximize",)).open())
-    two = tune(table, "species", trials=5, **options)
+    two = tune(table, "species", trials=3, **options)
     after = complete(Place(storage, "tune", ("maximize",)).open())
-    assert two.tried == 5 and two.default.score == one.default.score
+    assert two.tried == 3 and two.default.score == one.default.score
     assert [t.value for t in after[: len(before)]] == [t.value for t in before]
     with pytest.raises(UserError, match="were made with tables"):
         tune(table.head(300), "species", trials=5, **options)
