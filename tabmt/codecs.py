@@ -147,6 +147,11 @@ class CodedColumn:
         """Positions of the ordered codes in [0, 1]; None if the codes have no order."""
         return self.codec.codes.ratios if isinstance(self.codec, NumericCodec) else None
 
+    @property
+    def bins(self) -> np.ndarray | None:
+        """(ordered codes,) bool: which are ranges of numbers; None for categories."""
+        return ~self.codec.codes.atom if isinstance(self.codec, NumericCodec) else None
+
     def look(self, array: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray, pa.Array]:
         """Codes, which values the model has not seen, (rows,) each, and the values, typed.
 

@@ -26,16 +26,19 @@ class Field:
 
     `ratios` is the paper's r (eq. 4) of a numeric field, None for a categorical one. It covers
     all codes, or all but the last: a missing code comes last and has no place in the order.
+    `bins` tells which of the ordered codes are ranges of numbers; the others are single values.
     """
 
     size: int
     ratios: tuple[float, ...] | None = None
+    bins: tuple[bool, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.size >= 1
         if self.ratios is not None:
             assert len(self.ratios) in (self.size, self.size - 1)
             assert all(0.0 <= ratio <= 1.0 for ratio in self.ratios)
+            assert len(self.bins) in (0, len(self.ratios))
 
 
 class Linear(NamedTuple):
@@ -115,37 +118,35 @@ class Fields(nn.Module):
                 self.bias[self.codes_of(column)] = shares.log() * tau
 
     def _share_among_neighbours(self, starts: Sequence[int], total: int, reach: float) -> None:
-        """Weights with which ordered codes take part in each other's embedding E: a bell curve
+        """Weights with which bins of numbers take part in each other's embedding E: a bell curve
         over so many codes; 0 leaves each its own, as in the paper.
 
         PAPER-DIFF: in the paper each code has an E of its own. Of numbers that stand a hundredth
         apart, few rows tell which is which; what is learned of one then holds for its neighbours
-        too, and small tables can have as many codes as large ones (docs/log.md).
+        too, and small tables bear more codes (docs/log.md). A single value that has a code (a zip
+        code, 40 hours) is frequent enough to be learned by itself.
         """
-        smoothed = [
-            (start, len(field.ratios))
-            for field, start in zip(self.fields, starts, strict=True)
-            if reach > 0 and field.ratios and len(field.ratios) <= MOST_SMOOTHED
-        ]
-        most = max((count for _, count in smoothed), default=0)
-        places = torch.zeros(len(smoothed), most, dtype=torch.int64)
+        smoothed = []
+        for field, start in zip(self.fields, starts, strict=True):
+            rows = [start + code for code, is_bin in enumerate(field.bins) if is_bin]
+            if reach > 0 and 1 < len(rows) <= MOST_SMOOTHED:
+                smoothed.append(torch.tensor(rows))
+        most = max(map(len, smoothed), default=0)
+        sharing = torch.zeros(len(smoothed), most, dtype=torch.int64)
         shares = torch.zeros(len(smoothed), most, most)
-        rows, flat = [], []
-        for field, (start, count) in enumerate(smoothed):
-            code = torch.arange(count)
-            weights = torch.exp(-0.5 * ((code[:, None] - code) / reach) ** 2)
-            shares[field, :count, :count] = weights / weights.sum(1, keepdim=True)
-            places[field, :count] = start + code
-            rows.append(start + code)
-            flat.append(field * most + code)
-        own = torch.ones(total, 1)
-        if smoothed:
-            own[torch.cat(rows)] = 0.0
-        empty = torch.zeros(0, dtype=torch.int64)
+        own, flat = torch.ones(total, 1), [torch.zeros(0, dtype=torch.int64)]
+        for which, places in enumerate(smoothed):
+            count = len(places)
+            weights = torch.exp(-0.5 * ((places[:, None] - places) / reach) ** 2)
+            shares[which, :count, :count] = weights / weights.sum(1, keepdim=True)
+            sharing[which, :count] = places
+            own[places] = 0.0
+            flat.append(which * most + torch.arange(count))
+        shared = torch.cat([flat[0], *smoothed])
         self.register_buffer("own", own, persistent=False)  # 0 where the weights below say all
-        self.register_buffer("shared", torch.cat(rows) if rows else empty, persistent=False)
-        self.register_buffer("shared_places", torch.cat(flat) if flat else empty, persistent=False)
-        self.register_buffer("sharing", places, persistent=False)
+        self.register_buffer("shared", shared, persistent=False)
+        self.register_buffer("shared_places", torch.cat(flat), persistent=False)
+        self.register_buffer("sharing", sharing, persistent=False)
         self.register_buffer("shares", shares, persistent=False)
 
     def table(self) -> Tensor:

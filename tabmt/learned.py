@@ -100,7 +100,8 @@ def new_network(codec: TableCodec, config: NetworkConfig, seed: int) -> AnyNetwo
     fields = []
     for coded in codec.token_columns:
         ratios = None if coded.ratios is None else tuple(coded.ratios.tolist())
-        fields.append(Field(coded.size, ratios))
+        bins = () if coded.bins is None else tuple(coded.bins.tolist())
+        fields.append(Field(coded.size, ratios, bins))
     return build(fields, config, torch.Generator().manual_seed(derive(seed, "weights")))
 
 

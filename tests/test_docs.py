@@ -61,7 +61,7 @@ def commands(group=main, path=()):
             yield (*path, name), command
 
 
-@pytest.mark.parametrize(("path", "command"), commands(), ids=lambda given: str(given))
+@pytest.mark.parametrize(("path", "command"), list(commands()), ids=str)
 def test_every_command_has_an_example_that_it_accepts(path, command):
     lines = (command.help or "").partition("Example:")[2].strip().splitlines()
     assert lines

@@ -49,9 +49,11 @@ def test_ordered_embedding_is_the_papers_formula():
     torch.testing.assert_close(table[7:10], paper_table(fields, 2, [10.0, 20.0, 30.0]))
 
 
-def test_neighbours_share_by_a_bell_curve():
-    many = Field(12, tuple(i / 10 for i in range(11)))  # eleven numbers and a missing code
-    fields = [CATEGORY, NUMBER, many, Field(2, None)]
+def test_neighbouring_bins_share_by_a_bell_curve_and_single_values_do_not():
+    few = Field(4, (0.0, 0.1, 0.7, 1.0), (True, True, True, True))
+    apart = (True,) * 4 + (False,) + (True,) * 6  # the fifth is a single value
+    many = Field(12, tuple(i / 10 for i in range(11)), apart)  # eleven numbers and a missing code
+    fields = [CATEGORY, few, many, NUMBER, Field(2, None)]
     plain, smooth = (
         Fields(fields, WIDTH, smoothing=reach, generator=generator()) for reach in (0.0, 1.5)
     )
@@ -60,17 +62,17 @@ def test_neighbours_share_by_a_bell_curve():
             parameter.add_(torch.randn(parameter.shape, generator=generator(1)))
     smooth.load_state_dict(plain.state_dict())
     expected = plain.table().clone()
-    for start, count in ((3, 4), (7, 11)):
-        own = plain.unordered[start : start + count]
-        weights = torch.tensor(
-            [[math.exp(-((i - j) ** 2) / (2 * 1.5**2)) for j in range(count)] for i in range(count)]
-        )
-        expected[start : start + count] += weights @ own / weights.sum(1, keepdim=True) - own
+    for start, bins in ((3, few.bins), (7, many.bins)):
+        places = [place for place, is_bin in enumerate(bins) if is_bin]
+        for i in places:
+            weights = {j: math.exp(-((i - j) ** 2) / (2 * 1.5**2)) for j in places}
+            mean = sum(w * plain.unordered[start + j] for j, w in weights.items())
+            expected[start + i] += mean / sum(weights.values()) - plain.unordered[start + i]
     torch.testing.assert_close(smooth.table(), expected)
 
 
-def test_a_field_of_very_many_ordered_codes_shares_nothing():
-    wide = Field(2000, tuple(i / 1999 for i in range(2000)))
+def test_a_field_of_very_many_bins_shares_nothing():
+    wide = Field(2000, tuple(i / 1999 for i in range(2000)), (True,) * 2000)
     fields = Fields([wide, NUMBER], WIDTH, smoothing=2.0, generator=generator())
     with torch.no_grad():
         fields.unordered.normal_(generator=generator(1))

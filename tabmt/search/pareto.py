@@ -111,7 +111,7 @@ class Front:
         assert wished is not None
         scores = self.scores(self.points, test=False).round(4)  # as they are shown
         sign = signs(self.privacy, self.quality)[place]
-        good = scores[:, place] >= wished * sign
+        good = scores[:, place] >= round(wished * sign, 4)
         if not good.any():
             best = scores[:, place].max() * sign
             side = "at most" if sign < 0 else "at least"
