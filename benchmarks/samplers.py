@@ -87,6 +87,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--workers", type=int, default=1)
     arguments = parser.parse_args()
+    if "nsga2" not in arguments.samplers:
+        parser.error("the others are measured against nsga2: name it too")
     logging.disable(logging.INFO)
     for name in arguments.tables:
         result = run(name, arguments)

@@ -2,16 +2,16 @@
 
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from tabmt.config import Objective, Privacy, Quality, SamplerName, SpaceName
 from tabmt.console import search_progress, show
 from tabmt.errors import UserError, read_json
 
 log = logging.getLogger(__name__)
 
-SAMPLERS = ("nsga2", "tpe", "gp", "guided", "random")
 PICTURES = (".svg", ".png", ".html")
 
 
@@ -43,15 +43,15 @@ def pareto() -> None:
 @click.option("--trials", type=click.IntRange(min=1), default=100, show_default=True)
 @click.option("--minutes", type=float, help="begin no trial after so long")
 @click.option(
-    "--sampler", type=click.Choice(SAMPLERS), default="nsga2", show_default=True,
+    "--sampler", type=click.Choice(get_args(SamplerName)), default="nsga2", show_default=True,
     help="nsga2 as in the paper; guided needs fewer trials",
 )  # fmt: skip
 @click.option(
-    "--privacy", type=click.Choice(("dcr", "closer", "attack")), default="dcr", show_default=True,
+    "--privacy", type=click.Choice(get_args(Privacy)), default="dcr", show_default=True,
     help="distance to the closest training row, share closer to training, an attack's success",
 )  # fmt: skip
 @click.option(
-    "--quality", type=click.Choice(("mle", "detector")), default="mle", show_default=True,
+    "--quality", type=click.Choice(get_args(Quality)), default="mle", show_default=True,
     help="ML efficiency, or how well a detector tells the rows from real ones",
 )  # fmt: skip
 @click.option(
@@ -170,11 +170,11 @@ def show_(front: str, output: str | None) -> None:
 @click.option("--schema", "schema", help="a schema file, as `tabmt schema` writes it")
 @click.option("--trials", type=click.IntRange(min=1), default=50, show_default=True)
 @click.option(
-    "--space", type=click.Choice(("cpu", "paper")), default="cpu", show_default=True,
+    "--space", type=click.Choice(get_args(SpaceName)), default="cpu", show_default=True,
     help="small networks, or the paper's whole search space",
 )  # fmt: skip
 @click.option(
-    "--objective", type=click.Choice(("mle", "likelihood")),
+    "--objective", type=click.Choice(get_args(Objective)),
     help="of validation rows  [mle if there is a --target]",
 )  # fmt: skip
 @click.option("--minutes", type=float, help="most training time of a fit  [1 for --space cpu]")

@@ -16,6 +16,11 @@ Decode = Literal["inside", "centre"]
 Imputation = Literal["draw", "mode", "mean"]
 NetworkName = Literal["any-order", "masked"]
 Device = Literal["auto", "cpu", "cuda"]
+SamplerName = Literal["nsga2", "tpe", "gp", "guided", "random"]
+Privacy = Literal["dcr", "closer", "attack"]
+Quality = Literal["mle", "detector"]
+SpaceName = Literal["cpu", "paper"]
+Objective = Literal["mle", "likelihood"]
 
 
 def option(default: Any, help: str, **metadata: Any) -> Any:

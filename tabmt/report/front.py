@@ -95,7 +95,7 @@ def temperature_picture(front: "Front") -> dict[str, Any]:
             "x": {"field": "x", "type": "quantitative", "title": TITLES[front.privacy],
                   "scale": {"zero": False}},
             "y": {"field": "t", "type": "quantitative", "title": "temperature",
-                  "scale": {"type": "log"}},
+                  "scale": {"type": "log", "domain": [0.5, 5], "nice": False}},
             "color": {"field": "column", "type": "nominal", "title": None, "sort": shown},
         },
     }  # fmt: skip

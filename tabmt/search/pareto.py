@@ -14,11 +14,12 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tabmt import tables
+from tabmt.config import Privacy, Quality, SamplerName
 from tabmt.errors import ModelFileError, UserError, read_json
 from tabmt.learned import token_column
 from tabmt.metrics import fidelity, privacy, utility
@@ -26,7 +27,7 @@ from tabmt.metrics.view import Lens, View
 from tabmt.search import studies
 from tabmt.search.front import hypervolume, non_dominated, signs
 from tabmt.search.guided import GuidedSampler
-from tabmt.search.studies import Place, SamplerName, check_choice, import_optuna
+from tabmt.search.studies import Place, check_choice, import_optuna
 from tabmt.seeds import derive, numpy_stream
 from tabmt.synthesizer import TabMT
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Privacy = Literal["dcr", "closer", "attack"]
-Quality = Literal["mle", "detector"]
 COOLEST, HOTTEST = 0.5, 5.0  # paper, appendix
 RAY = (1.0, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 3.0, 5.0)  # one temperature for all columns
 MOST_ROWS = 30_000  # of a trial's table, unless told

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import numpy as np
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SamplerName = Literal["nsga2", "tpe", "gp", "guided", "random"]
 PARENT_DEATH_SIGNAL = 1  # Linux's prctl
 POLL_SECONDS = 0.5
 NAMELESS_SECONDS = 60.0  # a trial that no worker has put its name to for so long has none

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow as pa
 from tabmt import tables
 from tabmt.card import Settings
 from tabmt.codecs import TableCodec
+from tabmt.config import Objective, SpaceName
 from tabmt.errors import UserError, read_json
 from tabmt.metrics import fidelity, utility
 from tabmt.metrics.view import Lens, View
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SpaceName = Literal["cpu", "paper"]
-Objective = Literal["mle", "likelihood"]
 VALID_SHARE = 0.2  # of a table that comes without validation rows
 # Name: (low, high, step), (low, high, "log"), or the choices.
 SPACES: dict[str, dict[str, Any]] = {
