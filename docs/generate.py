@@ -264,6 +264,11 @@ def pair(privacy: float, quality: float) -> str:
     return f"{privacy:.3f} ({quality:.3f})"
 
 
+def fronts() -> str:
+    pictures = sorted((DOCS / "fronts").glob("*.svg"))
+    return "Drawn: " + ", ".join(f"[{p.stem}](fronts/{p.name})" for p in pictures) + "."
+
+
 def samplers_table() -> str:
     found = results("samplers-*.json")
     names = list(found[0]["of_nsga2"])
@@ -311,6 +316,7 @@ def benchmarks_page() -> str:
         "{{prompts}}": prompts_table,
         "{{streaming}}": streaming_table,
         "{{pareto}}": pareto_table,
+        "{{fronts}}": fronts,
         "{{samplers}}": samplers_table,
         "{{tune}}": tune_table,
     }.items():
