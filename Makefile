@@ -12,7 +12,7 @@ demo: .venv/eval  ## fit an embedded real table, sample it, judge it, write a re
 	$(BIN)/tabmt demo -o demo
 
 test: .venv/dev  ## fast tests
-	$(BIN)/python -m pytest -q -m 'not slow and not gpu'
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m 'not slow and not gpu'
 
 test-all: .venv/dev  ## every test this machine can run
 	$(BIN)/python -m pytest -q
