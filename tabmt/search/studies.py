@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 PARENT_DEATH_SIGNAL = 1  # Linux's prctl
 POLL_SECONDS = 0.5
-NAMELESS_SECONDS = 60.0  # a trial that no worker has put its name to for so long has none
+NAMELESS_SECONDS = 5.0  # a trial that no worker has put its name to for so long has none
 
 
 def import_optuna() -> Any:
@@ -126,18 +126,24 @@ def bury(study: "Study") -> int:
     optuna = import_optuna()
     running, failed = optuna.trial.TrialState.RUNNING, optuna.trial.TrialState.FAIL
     buried = 0
-    for trial in study.get_trials(deepcopy=False, states=(running,)):
-        worker = trial.user_attrs.get("worker")
-        if worker is None:
-            begun = trial.datetime_start
-            dead = begun is not None and time.time() - begun.timestamp() > NAMELESS_SECONDS
-        else:
-            host, pid, born = worker
-            dead = host == socket.gethostname() and _born(pid) != born
-        if dead:
-            study.tell(trial.number, state=failed, skip_if_finished=True)
-            buried += 1
-    return buried
+    while True:
+        young = 0.0  # seconds until every trial without a name is old enough to have none
+        for trial in study.get_trials(deepcopy=False, states=(running,)):
+            worker = trial.user_attrs.get("worker")
+            if worker is None:
+                begun = trial.datetime_start
+                age = time.time() - begun.timestamp() if begun else NAMELESS_SECONDS
+                young = max(young, NAMELESS_SECONDS - age)
+                dead = age >= NAMELESS_SECONDS
+            else:
+                host, pid, born = worker
+                dead = host == socket.gethostname() and _born(pid) != born
+            if dead:
+                study.tell(trial.number, state=failed, skip_if_finished=True)
+                buried += 1
+        if young <= 0:
+            return buried
+        time.sleep(young + 0.1)
 
 
 def enqueue(study: "Study", key: str, wanted: Mapping[Any, Mapping[str, Any]]) -> None:
