@@ -44,7 +44,7 @@ def run(name: str, arguments: argparse.Namespace) -> dict[str, object]:
             test=split.test,
             trials=arguments.trials,
             sampler=arguments.sampler,
-            rows_again=arguments.multiple * len(split.train),
+            rows_again=round(arguments.multiple * len(split.train)),
             catboost_settings=split.catboost,
             workers=arguments.workers,
             seed=arguments.seed,
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0, help="of training")
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--sampler", default="nsga2")
-    parser.add_argument("--multiple", type=int, default=8)
+    parser.add_argument("--multiple", type=float, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)

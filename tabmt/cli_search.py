@@ -55,9 +55,11 @@ def pareto() -> None:
     help="ML efficiency, or how well a detector tells the rows from real ones",
 )  # fmt: skip
 @click.option(
-    "--rows", type=click.IntRange(min=1), help="of each trial's table  [as --train, at most 30,000]"
+    "--rows", type=click.IntRange(min=1), help="of each trial's table  [as --train, at most 10,000]"
 )
-@click.option("--rows-again", type=click.IntRange(min=1), help="of the last scoring's  [as --rows]")
+@click.option(
+    "--rows-again", type=click.IntRange(min=1), help="of the last scoring's  [as --train]"
+)
 @shared_options
 def search(
     model: str,

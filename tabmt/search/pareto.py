@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 COOLEST, HOTTEST = 0.5, 5.0  # paper, appendix
 RAY = (1.0, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 3.0, 5.0)  # one temperature for all columns
-MOST_ROWS = 30_000  # of a trial's table, unless told
+MOST_ROWS = 10_000  # of a trial's table, unless told: most of its time goes into learning them
 JUDGED_ROWS = 5_000  # whose distances are taken: the median of more is hardly steadier
 LEAST_POPULATION, MOST_POPULATION = 4, 50  # of NSGA-II: a quarter of the trials
 MOST_POINTS = 10  # of the front that are scored again
@@ -260,7 +260,7 @@ def pareto(
 
     `train` are the rows the model was fitted on, `valid` and `test` rows it has not seen; without
     `test`, half of `valid` is set aside for the last scoring. A trial draws `rows` rows (as many as
-    there are training rows), the last scoring `rows_again` (as a trial). `storage` is a file
+    there are training rows, but 10,000), the last scoring `rows_again` (as training rows). `storage` is a file
     or the URL of a database that keeps the trials: the same call goes on with them. `on_look` is
     given the scores so far, (trials, 2), and how many there shall be.
     """
@@ -339,7 +339,9 @@ def pareto(
         front = [found[place] for place in np.flatnonzero(non_dominated(scores * turn))]
         front = _spread(sorted(front, key=lambda trial: trial.values[0] * turn[0]))
         ray = [trial for trial in found if "uniform" in trial.user_attrs]
-        again = dataclasses.replace(scorer, judge=real_rows.test, rows=rows_again or scorer.rows)
+        again = dataclasses.replace(
+            scorer, judge=real_rows.test, rows=rows_again or len(real_rows.train)
+        )
         tested = _score_again(job, [*front, *ray], len(found), again, workers)
 
     def point(trial: "optuna.trial.FrozenTrial") -> Point:
@@ -363,7 +365,7 @@ def pareto(
         real,
         {
             **about,
-            "rows_again": rows_again or scorer.rows,
+            "rows_again": again.rows,
             "trials": len(found),
             "seconds_per_trial": spent,
             "workers": workers,
