@@ -44,7 +44,7 @@ def pareto() -> None:
 @click.option("--minutes", type=float, help="begin no trial after so long")
 @click.option(
     "--sampler", type=click.Choice(get_args(SamplerName)), default="nsga2", show_default=True,
-    help="nsga2 as in the paper; guided needs fewer trials",
+    help="nsga2 as in the paper; guided cools the columns that predict the target",
 )  # fmt: skip
 @click.option(
     "--privacy", type=click.Choice(get_args(Privacy)), default="dcr", show_default=True,

@@ -1,6 +1,6 @@
 """A search that knows what temperatures do: heat costs quality where a column matters.
 
-It needs fewer trials than NSGA-II, which knows nothing of its columns (docs/log.md). Half of its
+NSGA-II knows nothing of its columns. Half of these
 proposals lie on a surface of two numbers, how hot and how much cooler the columns that predict the
 target; the other half are steps from points of the front.
 """

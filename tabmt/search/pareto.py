@@ -260,9 +260,9 @@ def pareto(
 
     `train` are the rows the model was fitted on, `valid` and `test` rows it has not seen; without
     `test`, half of `valid` is set aside for the last scoring. A trial draws `rows` rows (as many as
-    there are training rows, but 10,000), the last scoring `rows_again` (as training rows). `storage` is a file
-    or the URL of a database that keeps the trials: the same call goes on with them. `on_look` is
-    given the scores so far, (trials, 2), and how many there shall be.
+    there are training rows, at most 10,000), the last scoring `rows_again` (as training rows).
+    `storage` is a file or the URL of a database that keeps the trials: the same call goes on with
+    them. `on_look` is given the scores so far, (trials, 2), and how many there shall be.
     """
     check_choice("sampler", sampler, SamplerName)
     check_choice("privacy", privacy, Privacy)
