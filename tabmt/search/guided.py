@@ -1,8 +1,8 @@
 """A search that knows what temperatures do: heat costs quality where a column matters.
 
-NSGA-II knows nothing of its columns. Half of these
-proposals lie on a surface of two numbers, how hot and how much cooler the columns that predict the
-target; the other half are steps from points of the front.
+NSGA-II knows nothing of its columns. Half of these proposals lie on a surface of two numbers, how
+hot and how much cooler the columns that predict the target; the other half are steps from points of
+the front.
 """
 
 from collections.abc import Mapping
