@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 COOLEST, HOTTEST = 0.5, 5.0  # paper, appendix
 RAY = (1.0, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 3.0, 5.0)  # one temperature for all columns
+MOST_TREES = 300  # of CatBoost in a trial; the last scoring has as many as it is told
 MOST_ROWS = 10_000  # of a trial's table, unless told: most of its time goes into learning them
 JUDGED_ROWS = 5_000  # whose distances are taken: the median of more is hardly steadier
 LEAST_POPULATION, MOST_POPULATION = 4, 50  # of NSGA-II: a quarter of the trials
@@ -277,6 +278,7 @@ def pareto(
             raise UserError(f"{name} is {number!r}, but must be a whole number from 1.")
     import_optuna()
     fidelity.catboost()  # what is missing is said before the search, not in it
+    settings = {**(catboost_settings or utility.DEFAULT_SETTINGS), "thread_count": 1}
     seconds = None if minutes is None else 60 * minutes
     workers = workers or min(trials, studies.cores())
     with tempfile.TemporaryDirectory() as folder:
@@ -295,10 +297,17 @@ def pareto(
             privacy=privacy,
             quality=quality,
             rows=rows or min(len(real_rows.train), MOST_ROWS),
-            settings={**(catboost_settings or utility.DEFAULT_SETTINGS), "thread_count": 1},
+            settings=_quick(settings),
             seed=seed,
         )
-        real, importances = _real(scorer, real_rows.test)
+        again = dataclasses.replace(
+            scorer,
+            judge=real_rows.test,
+            rows=rows_again or len(real_rows.train),
+            settings=settings,
+            seed=derive(seed, "again") % 2**31,
+        )
+        real, importances = _real(again)
         about = {
             "model": file_fingerprint(path),
             "target": target,
@@ -339,9 +348,6 @@ def pareto(
         front = [found[place] for place in np.flatnonzero(non_dominated(scores * turn))]
         front = _spread(sorted(front, key=lambda trial: trial.values[0] * turn[0]))
         ray = [trial for trial in found if "uniform" in trial.user_attrs]
-        again = dataclasses.replace(
-            scorer, judge=real_rows.test, rows=rows_again or len(real_rows.train)
-        )
         tested = _score_again(job, [*front, *ray], len(found), again, workers)
 
     def point(trial: "optuna.trial.FrozenTrial") -> Point:
@@ -403,21 +409,26 @@ def _target(model: TabMT, target: str | None) -> str:
     return target
 
 
-def _real(scorer: Scorer, test: View) -> tuple[dict[str, float], dict[str, float]]:
+def _quick(settings: dict[str, Any]) -> dict[str, Any]:
+    trees = settings.get("iterations", MOST_TREES)
+    return {**settings, "iterations": min(trees, MOST_TREES)}
+
+
+def _real(scorer: Scorer) -> tuple[dict[str, float], dict[str, float]]:
     """What real rows score, and how much each column tells of the target."""
     learned = utility.ml_efficiency(
         scorer.train,
         scorer.valid,
-        test,
+        scorer.judge,
         scorer.target,
         settings=scorer.settings,
         seed=scorer.seed,
     )
     quality = learned.score
     if scorer.quality == "detector":
-        quality = _detector(test, scorer.train, scorer.seed)
+        quality = _detector(scorer.judge, scorer.train, scorer.seed)
     found = {
-        "privacy": privacy_of(scorer.privacy, test, scorer.train, scorer.valid),
+        "privacy": privacy_of(scorer.privacy, scorer.judge, scorer.train, scorer.valid),
         "quality": quality,
     }
     top = max(learned.importances.values(), default=0.0)
@@ -433,7 +444,7 @@ def _score_again(
     again = dataclasses.replace(
         job,
         place=dataclasses.replace(job.place, name=name),
-        scorer=dataclasses.replace(scorer, seed=derive(scorer.seed, "again") % 2**31),
+        scorer=scorer,
         algorithm="random",
     )
     params = {trial.number: trial.params for trial in trials}
