@@ -1,11 +1,13 @@
 """What a result was measured with: the command, the machine and the versions."""
 
 import importlib.metadata
+import json
 import os
 import platform
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,6 +28,14 @@ def told(module: str, data: Path, threads: int) -> dict[str, object]:
             **{name: importlib.metadata.version(name) for name in PACKAGES},
         },
     }
+
+
+def save(name: str, result: dict[str, Any]) -> None:
+    """Write one result, and say where."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"into {path}", flush=True)
 
 
 def peak_gflops(threads: int, size: int = 1024, repeats: int = 10) -> float:

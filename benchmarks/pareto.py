@@ -9,14 +9,13 @@ docs/fronts/TABLE.svg.
 """
 
 import argparse
-import json
 import logging
 import tempfile
 import time
 from pathlib import Path
 
 from benchmarks.datasets import DATASETS, load
-from benchmarks.machine import RESULTS, told
+from benchmarks.machine import save, told
 from tabmt import TabMT, pareto
 from tabmt.report import write_front
 
@@ -79,10 +78,7 @@ def main() -> None:
     logging.disable(logging.INFO)
     PICTURES.mkdir(exist_ok=True)
     for name in arguments.tables:
-        result = run(name, arguments)
-        path = RESULTS / f"pareto-{name}.json"
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        print(f"into {path}", flush=True)
+        save(f"pareto-{name}", run(name, arguments))
 
 
 if __name__ == "__main__":

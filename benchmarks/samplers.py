@@ -9,7 +9,6 @@ NSGA-II covers after all of them. Writes benchmarks/results/samplers-TABLE.json.
 """
 
 import argparse
-import json
 import logging
 import tempfile
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.datasets import DATASETS, load
-from benchmarks.machine import RESULTS, told
+from benchmarks.machine import save, told
 from tabmt import TabMT, pareto
 from tabmt.search.front import hypervolume
 
@@ -91,10 +90,7 @@ def main() -> None:
         parser.error("the others are measured against nsga2: name it too")
     logging.disable(logging.INFO)
     for name in arguments.tables:
-        result = run(name, arguments)
-        path = RESULTS / f"samplers-{name}.json"
-        path.write_text(json.dumps(result, indent=1) + "\n")
-        print(f"into {path}", flush=True)
+        save(f"samplers-{name}", run(name, arguments))
 
 
 if __name__ == "__main__":

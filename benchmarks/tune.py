@@ -8,13 +8,12 @@ benchmarks/results/tune-TABLE.json.
 
 import argparse
 import dataclasses
-import json
 import logging
 import time
 from pathlib import Path
 
 from benchmarks.datasets import DATASETS, load
-from benchmarks.machine import RESULTS, told
+from benchmarks.machine import save, told
 from tabmt import tune
 
 
@@ -49,7 +48,7 @@ def main() -> None:
             "seconds": time.perf_counter() - began,
             **told("benchmarks.tune", arguments.data, 1),
         }
-        (RESULTS / f"tune-{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        save(f"tune-{name}", result)
 
 
 if __name__ == "__main__":

@@ -220,6 +220,8 @@ def tune(
         picture = target.with_suffix(".svg")
         tables.write_text(picture, importance_picture(tuned.importances))
         log.info("wrote %s", picture)
+    else:
+        log.info("too few trials were finished to tell which settings matter: no picture")
     model = TabMT(seed=options["seed"], **tuned.best.settings)
     model.fit(table, schema=options["schema"]).save(target)
     log.info("wrote %s", target)

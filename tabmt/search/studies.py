@@ -105,20 +105,18 @@ class Place:
         return journal.JournalStorage(journal.JournalFileBackend(self.storage, lock_obj=lock))
 
 
-def claim(study: "Study", about: Mapping[str, Any], storage: str) -> bool:
-    """Write down what a new study is about, or see that an old one is about the same. True if it
-    is new."""
+def claim(study: "Study", about: Mapping[str, Any], storage: str) -> None:
+    """Write down what a new study is about, or see that an old one is about the same."""
     found = study.user_attrs.get("about")
     if found is None:
         study.set_user_attr("about", dict(about))
-        return True
+        return
     for name, value in about.items():
         if found.get(name) != value:
             raise UserError(
                 f"The trials in {storage!r} were made with {name} {found.get(name)!r}, not "
                 f"{value!r}. Go on with the same, or name another storage."
             )
-    return False
 
 
 def bury(study: "Study") -> int:

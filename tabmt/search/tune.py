@@ -225,7 +225,7 @@ def tune(
         order = numpy_stream(seed, "validation rows").permutation(arrow.num_rows)
         count = round(VALID_SHARE * len(order))
         if not 0 < count < len(order):
-            raise UserError(f"A table of {len(order)} rows is too small to tune on.")
+            raise UserError(f"The table has {len(order)} rows, too few to hold some out.")
         held_out = arrow.take(np.sort(order[:count]))
         arrow = arrow.take(np.sort(order[count:]))
         log.info("no validation table was given: %d of the rows serve as one", count)
@@ -270,6 +270,7 @@ def tune(
             "objective": objective,
             "space": space,
             "fixed": given,
+            "catboost": job.catboost_settings,
             "seed": seed,
         }
         studies.claim(job.place.open(), about, kept)
@@ -295,7 +296,6 @@ def tune(
         importances: dict[str, float] = {}
         if len({trial.values[0] for trial in searched}) > 1:
             importances = _importances(searched)
-    pruned = len(study.get_trials(deepcopy=False)) - len(searched)
     top = Trial(
         {**given, **ours},
         default if not ours or best is None else best.values[0],
@@ -306,7 +306,7 @@ def tune(
         top,
         Trial(dict(given), default, again["defaults"]),
         1 + studies.finished(study),
-        pruned,
+        studies.finished(study) - len(searched),
         importances,
         about,
     )
