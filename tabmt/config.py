@@ -96,6 +96,11 @@ class TrainConfig:
         200, "most steps between looks at the held-out rows; fewer for small tables", minimum=1
     )
     patience: int = option(3, "worse looks in a row before training stops", minimum=1)
+    finish: float = option(
+        0.5,
+        "after an early stop, steps with all rows, as a share of those taken before",
+        minimum=0.0,
+    )
     target: str | None = option(
         None, "a column to be predicted: drawn last, given all others", type=str
     )

@@ -114,9 +114,11 @@ def show_model(name: str, learned: "Learned") -> None:
     else:
         loss = summary.valid_loss
         held_out = "" if loss is None else f", held out {loss:.4f} nats per cell"
+        then = summary.finish_steps
+        on = f", then {then:,} steps with all rows" if then else ""
         console.print(
             f"training  {summary.steps:,} steps in {summary.seconds:.0f} s, ended by "
-            f"{summary.stopped}, weights of step {summary.best_step:,}{held_out}"
+            f"{summary.stopped}, weights of step {summary.best_step:,}{held_out}{on}"
         )
     if card.temperatures:
         told = ", ".join(f"{name} {heat:.3g}" for name, heat in card.temperatures.items())

@@ -14,7 +14,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from tabmt import train
+from tabmt import devices
 from tabmt.codecs import Bounds, CodedColumn, NumericCodec
 from tabmt.config import Decode, Imputation
 from tabmt.errors import UserError
@@ -33,8 +33,9 @@ log = logging.getLogger(__name__)
 # PAPER-DIFF: the paper draws 512 rows to an order. What an order gives differs a little from what
 # another gives, so a sample has many; beyond that, larger chunks are faster (docs/log.md).
 ORDERS = 64
-LEAST_CHUNK, MOST_CHUNK = 64, 1024  # rows that share one order of columns
-BATCH_ROWS = 16 * MOST_CHUNK  # rows decoded and written at a time
+LEAST_CHUNK, MOST_CHUNK = 64, 4096  # rows that share one order of columns
+MOST_CELLS, MOST_WEIGHTS = 2**16, 2**22  # of a chunk: what is remembered and drawn from is bounded
+BATCH_ROWS = 4 * MOST_CHUNK  # rows decoded and written at a time
 COMPLETED = 256  # rows of a given table that share one order: not knowing its size
 MOST_ATTEMPTS = 50  # at rows that keep every rule
 
@@ -79,7 +80,7 @@ def temperatures(temperature: float | Mapping[str, float] | None, learned: Learn
 
 def rows_in_batches(learned: Learned, rows: int, request: Request) -> Iterator[pa.Table]:
     """New rows. A table of several parts comes well mixed."""
-    chunk = _chunk(rows)
+    chunk = _chunk(rows, [coded.size for coded in learned.codec.token_columns])
     if request.complete:
         for column in learned.codec.schema.columns:
             if column.reason == "nothing but gaps":
@@ -123,9 +124,10 @@ def _stacked(parts: Sequence[Rows]) -> Rows:
     return np.concatenate([tokens for tokens, _ in parts]), bounds
 
 
-def _chunk(rows: int) -> int:
+def _chunk(rows: int, sizes: Sequence[int]) -> int:
     """Rows to an order, a power of two: batches then begin with a chunk."""
-    return int(2 ** round(math.log2(min(max(rows / ORDERS, LEAST_CHUNK), MOST_CHUNK))))
+    most = min(MOST_CHUNK, MOST_CELLS / max(1, len(sizes)), MOST_WEIGHTS / max(sizes, default=1))
+    return int(2 ** round(math.log2(max(LEAST_CHUNK, min(rows / ORDERS, most)))))
 
 
 def _sizes(rows: int, shares: Sequence[float]) -> list[int]:
@@ -193,7 +195,7 @@ def _part(
 
     found: list[Rows] = []
     spent = 0
-    with train.threads(request.threads):
+    with devices.threads(request.threads):
         for start in range(0, rows, chunk):
             stream = derive(seed, "sample", (first + start) // chunk)
             size = min(chunk, rows - start)
@@ -312,7 +314,7 @@ def complete(
     allowed = without_gaps(columns) if request.complete else None
     device = next(net.parameters()).device
     found = []
-    with train.threads(request.threads):
+    with devices.threads(request.threads):
         for start in range(0, len(tokens), COMPLETED):
             stream = derive(request.seed, "complete", draw, (first_row + start) // COMPLETED)
             generator = torch.Generator().manual_seed(stream)
@@ -341,7 +343,7 @@ def expect(
     if net is None or not len(tokens):
         return found, means
     device = next(net.parameters()).device
-    with train.threads(threads):
+    with devices.threads(threads):
         for place, coded in enumerate(learned.codec.token_columns):
             rows = np.flatnonzero(tokens[:, place] == MASK)
             if len(rows) == 0:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tabmt import artifact, codec_parts, train
+from tabmt import artifact, codec_parts, devices
 from tabmt.card import Card
 from tabmt.codecs import TableCodec
 from tabmt.config import NetworkConfig
@@ -92,7 +92,7 @@ def _from_parts(metadata: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> L
     assert len(blocks) == config.depth, "depths differ"
     net = new_network(codec, config, card.seed)
     net.load_state_dict(weights)
-    device, _ = train.pick_device("auto" if card.settings.train.device == "cuda" else "cpu")
+    device, _ = devices.pick_device("auto" if card.settings.train.device == "cuda" else "cpu")
     return Learned(codec, net.to(device), card, book)
 
 

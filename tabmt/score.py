@@ -7,7 +7,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from tabmt import likelihood, train
+from tabmt import devices, likelihood
 from tabmt.codecs import NumericCodec
 from tabmt.errors import UserError
 from tabmt.learned import Learned, token_column
@@ -75,7 +75,7 @@ def _weigh(learned: Learned, table: pa.Table, orders: int, seed: int, threads: i
         generator = torch.Generator().manual_seed(derive(seed, "score"))
         columns = tokens.shape[1]
         ways = torch.stack([torch.randperm(columns, generator=generator) for _ in range(orders)])
-        with train.threads(threads):
+        with devices.threads(threads):
             given = _on_device(learned, tokens)
             nats = likelihood.log_prob(learned.net, given, ways.to(given.device))
         codes = nats.cpu().numpy() - np.where(unseen, rare, 0.0)
@@ -90,7 +90,7 @@ def predict_proba(learned: Learned, table: pa.Table, column: str, threads: int) 
     coded = learned.codec.token_columns[place]
     given = table.drop_columns([column]) if column in table.column_names else table
     tokens = partial_tokens(learned.codec, given, leave=given.column_names)
-    with train.threads(threads):
+    with devices.threads(threads):
         chances = likelihood.probabilities(learned.net, _on_device(learned, tokens), place)
     own = chances.cpu().numpy()[:, : coded.codec.size]
     own = own / own.sum(1, keepdims=True)
@@ -123,7 +123,7 @@ def embed(learned: Learned, table: pa.Table, threads: int) -> np.ndarray:
     if learned.net is None:
         raise UserError("No column varies, so there is nothing to embed.")
     tokens, *_ = learned.codec.look(table)
-    with train.threads(threads):
+    with devices.threads(threads):
         return likelihood.embed(learned.net, _on_device(learned, tokens)).cpu().numpy()
 
 

@@ -5,7 +5,6 @@ returns self, what was learned ends in an underscore.
 """
 
 import dataclasses
-import hashlib
 import importlib.metadata
 import json
 import logging
@@ -21,7 +20,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from torch import Tensor
 
-from tabmt import artifact, codec_parts, partial, tables, train
+from tabmt import checkpoints, codec_parts, devices, partial, tables, train
 from tabmt import score as scores
 from tabmt.calibrate import calibrate_gaps
 from tabmt.card import Card, Settings
@@ -37,7 +36,7 @@ from tabmt.config import (
     Quantizer,
     TrainConfig,
 )
-from tabmt.errors import ModelFileError, UserError, read_json
+from tabmt.errors import UserError, read_json
 from tabmt.generate import Request, rows_in_batches, temperatures
 from tabmt.learned import Learned, new_network, token_column
 from tabmt.prompts import parts as parts_of
@@ -50,7 +49,6 @@ from tabmt.where import conditions
 log = logging.getLogger(__name__)
 
 LEAST_VALID_ROWS = 20  # fewer held-out rows tell nothing: no early stop
-FREE_ON_RESUME = ("checkpoint_every", "threads", "device")  # may differ between the two runs
 
 
 class NotFitted(UserError, NotFittedError):  # type: ignore[misc]
@@ -91,6 +89,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         valid_share: float | None = None,
         eval_every: int = TrainConfig.eval_every,
         patience: int = TrainConfig.patience,
+        finish: float = TrainConfig.finish,
         target: str | None = TrainConfig.target,
         checkpoint_every: float = TrainConfig.checkpoint_every,
         device: Device = TrainConfig.device,
@@ -153,7 +152,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             self.learned_ = Learned(codec, None, card, book)
             return self
 
-        device, reason = train.pick_device(settings.train.device)
+        device, reason = devices.pick_device(settings.train.device)
         log.info("computing on %s: %s", device, reason)
         net = new_network(codec, settings.network, self.seed)
         held_out = _held_out(rows, settings.train.valid_share, self.seed)
@@ -162,26 +161,24 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         else:
             net.fields.start_at_frequencies(_counts(tokens[~held_out], net.fields.sizes))
         net = net.to(device)
-        fingerprint = _fingerprint(tokens, codec.schema)
+        fingerprint = checkpoints.fingerprint(tokens, codec.schema)
         file = None if checkpoint is None else Path(checkpoint)
         state, threads = None, settings.train.threads
         if resume:
             if file is None:
                 raise UserError("resume needs a checkpoint: the file an earlier fit saved to.")
-            state, then = _read_checkpoint(file, settings, fingerprint, self.seed)
+            state, then = checkpoints.read(file, settings, fingerprint, self.seed)
             threads = threads or then  # another number may give other bits
-        threads, reason = train.pick_threads(threads)
+        threads, reason = devices.pick_threads(threads)
         log.info("computing with %d threads: %s", threads, reason)
         chosen = dataclasses.replace(settings.train, threads=threads)
         card = dataclasses.replace(card, settings=dataclasses.replace(settings, train=chosen))
 
         def save(state: train.TrainState) -> None:
             assert file is not None
-            tensors, info = state.to_parts()
-            metadata = {"card": card.to_json(), "fingerprint": fingerprint, "state": info}
-            artifact.write(file, "checkpoint", metadata, tensors)
+            checkpoints.write(file, card, fingerprint, state)
 
-        with train.threads(threads):
+        with devices.threads(threads):
             summary = train.train(
                 net,
                 tokens[~held_out],
@@ -201,11 +198,12 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
                 )
                 log.info("gap rates: off by up to %.1f points, now %.1f", 100 * before, 100 * after)
         log.info(
-            "trained %d steps in %.0f s (%s); kept the weights of step %d",
+            "trained %d steps in %.0f s (%s); weights of step %d, then %d steps with all rows",
             summary.steps,
             summary.seconds,
             summary.stopped,
             summary.best_step,
+            summary.finish_steps,
         )
         self.learned_ = Learned(codec, net, dataclasses.replace(card, summary=summary), book)
         return self
@@ -458,41 +456,6 @@ def _seed(seed: int | None) -> int:
         seed = secrets.randbelow(2**31)
         log.info("drawing with seed %d; give it again to get the same rows", seed)
     return seed
-
-
-def _fingerprint(tokens: np.ndarray, schema: Schema) -> str:
-    """Tells whether a resumed run sees the table that the interrupted one saw."""
-    digest = hashlib.blake2b(json.dumps(schema.to_json()).encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(tokens).tobytes())
-    return digest.hexdigest()
-
-
-def _read_checkpoint(
-    path: Path, settings: Settings, fingerprint: str, seed: int
-) -> tuple[train.TrainState, int | None]:
-    """The state of an unfinished run, and how many threads it had."""
-    metadata, tensors = artifact.read(path, "checkpoint")
-    try:
-        card = Card.from_json(metadata["card"])
-        state = train.TrainState.from_parts(tensors, metadata["state"])
-    except (KeyError, TypeError) as error:
-        raise ModelFileError(
-            f"The unfinished run in {str(path)!r} is of another version of TabMT; "
-            "delete the file to start anew."
-        ) from error
-    then, now = {"seed": card.seed, **card.settings.to_json()}, {"seed": seed, **settings.to_json()}
-    for name in now:
-        if name not in FREE_ON_RESUME and then[name] != now[name]:
-            raise UserError(
-                f"The unfinished run in {str(path)!r} has {name} {then[name]!r}, this one "
-                f"{now[name]!r}. Resume with the same settings, or delete the file to start anew."
-            )
-    if metadata["fingerprint"] != fingerprint:
-        raise UserError(
-            f"The unfinished run in {str(path)!r} was learning another table. Resume with that "
-            "table, or delete the file to start anew."
-        )
-    return state, card.settings.train.threads
 
 
 def _versions() -> dict[str, str]:

@@ -10,8 +10,7 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from tabmt.config import TrainConfig
-from tabmt.errors import TrainingError, UserError
+from tabmt.errors import TrainingError
 from tabmt.networks import AnyNetwork
 from tabmt.seeds import derive
 from tabmt.tokens import MASK
@@ -36,7 +35,6 @@ EPOCHS_PER_LOOK = 10  # a small table is memorised within few steps ...
 LEAST_STEPS_PER_LOOK = 10  # ... but looks cost time too
 LEAST_SEEN = 5  # rows with a code, for held-out rows with it to count
 GROUPS = 16  # of held-out rows, to tell how far their loss is known
-WORTHWHILE = 1.2  # more threads than one must be this many times as fast
 AVERAGE_STEPS = 300  # reach of the running average of the weights
 
 
@@ -63,6 +61,7 @@ class Summary:
     train_loss: float | None  # since the last look; None when no step was taken
     valid_loss: float | None  # of the weights that were kept; None without held-out rows
     stopped: Stopped
+    finish_steps: int = 0  # that the kept weights were trained on with all rows
 
 
 @dataclass
@@ -78,6 +77,9 @@ class TrainState:
     best_losses: list[float]  # of the best look so far, by group of held-out rows
     kept_step: int
     kept_valid: float | None
+    kept_rate: float  # the learning rate there
+    finish_step: int | None  # at which training with all rows began, None before it
+    finish_from: float  # how much of the budget was used up there
     looks_worse: int  # in a row
     looked_step: int  # of the last look
     loss_sum: float  # since the last look
@@ -124,6 +126,12 @@ def take(tokens: Tokens, rows: Tensor) -> Tensor:
     if isinstance(tokens, Tensor):
         return tokens[rows.to(tokens.device)].to(torch.int64)
     return torch.from_numpy(np.asarray(tokens[rows.numpy()], dtype=np.int64))
+
+
+def _both(tokens: Tokens, others: Tokens) -> Tokens:
+    if isinstance(tokens, Tensor) and isinstance(others, Tensor):
+        return torch.cat([tokens, others])
+    return np.concatenate([tokens, others])
 
 
 @dataclass(frozen=True)
@@ -247,7 +255,10 @@ def train(
     Ends at `config.steps`, or, when `config.minutes` is given, when that much training time is
     used up (over all resumed runs), or after `config.patience` looks in a row at which held-out
     rows fared worse (`is_worse`); the last weights with which they did not are kept. Without
-    held-out rows the last average is kept. `save` is called every
+    held-out rows the last average is kept. After such an early stop, and within what is left of the
+    budget, the kept weights are trained on with all rows, the held-out ones too, for
+    `config.finish` times as many steps as they had, while the learning rate falls to zero.
+    `save` is called every
     `config.checkpoint_every` seconds and on KeyboardInterrupt, which is then raised again.
     """
     assert len(tokens) > 0
@@ -266,12 +277,14 @@ def train(
     kept_valid: float | None = None
     best_losses: list[float] = []
     kept: dict[str, Tensor] = {}
+    kept_rate, finish_step, finish_from = 0.0, None, 0.0
     loss_sum, loss_count = 0.0, 0
     if resume is not None:
         step, seconds_before = resume.step, resume.seconds
         looks, looked_step = resume.looks_worse, resume.looked_step
         best_losses, kept_step, kept_valid = resume.best_losses, resume.kept_step, resume.kept_valid
-        loss_sum, loss_count = resume.loss_sum, resume.loss_count
+        kept_rate, loss_sum, loss_count = resume.kept_rate, resume.loss_sum, resume.loss_count
+        finish_step, finish_from = resume.finish_step, resume.finish_from
         kept = _restore(resume.tensors, net, average, optimizer)
     started, steps_before = time.monotonic(), step
     saved_at = started
@@ -285,6 +298,13 @@ def train(
             return elapsed() / (60 * config.minutes) if config.minutes > 0 else 1.0
         return step / config.steps if config.steps > 0 else 1.0
 
+    def finished() -> float:
+        """How much of the steps with all rows is done; the budget may allow fewer than meant."""
+        assert finish_step is not None
+        steps = max(1, round(config.finish * kept_step))
+        used = (progress() - finish_from) / max(1 - finish_from, 1e-9)
+        return min(1.0, max((step - finish_step) / steps, used))
+
     def state() -> TrainState:
         return TrainState(
             step=step,
@@ -292,6 +312,9 @@ def train(
             best_losses=best_losses,
             kept_step=kept_step,
             kept_valid=kept_valid,
+            kept_rate=kept_rate,
+            finish_step=finish_step,
+            finish_from=finish_from,
             looks_worse=looks,
             looked_step=looked_step,
             loss_sum=loss_sum,
@@ -302,10 +325,14 @@ def train(
     try:
         while True:
             done = progress()
-            rate = learning_rate_at(step, done, config)
+            if finish_step is None:
+                rate = learning_rate_at(step, done, config)
+            else:
+                rate = kept_rate * (1 - finished())
             # Before the step, not after it: a run interrupted within a look takes it on resume.
             if (
                 held_out is not None
+                and finish_step is None
                 and step > looked_step
                 and (step % look_every == 0 or done >= 1.0)
             ):
@@ -316,14 +343,24 @@ def train(
                 updating = True
                 if not worse:
                     kept = {name: tensor.clone() for name, tensor in average.state_dict().items()}
-                    kept_valid, kept_step = valid, step
+                    kept_valid, kept_step, kept_rate = valid, step, rate
                 if not best_losses or valid < np.mean(best_losses):
                     best_losses = losses
                 looked_step, looks = step, looks + 1 if worse else 0
                 updating = False
                 log.info("step %d  held out %.4f%s", step, valid, "  worse" if worse else "")
-            if done >= 1.0 or looks >= config.patience:
+            if done >= 1.0 or (finish_step is not None and finished() >= 1.0):
                 break
+            if looks >= config.patience and finish_step is None:
+                if config.finish == 0:
+                    break
+                updating = True
+                net.load_state_dict(kept)
+                finish_step, finish_from, rate = step, done, kept_rate
+                updating = False
+                log.info("step %d  on from step %d with all rows", step, kept_step)
+            if finish_step is not None and batches.tokens is tokens:
+                batches = Batches(_both(tokens, valid_tokens), config.batch_size, seed=seed)
 
             for group in optimizer.param_groups:
                 group["lr"] = rate
@@ -371,7 +408,8 @@ def train(
             save(state())
         raise
 
-    net.load_state_dict(kept if kept else average.state_dict())
+    if finish_step is None:
+        net.load_state_dict(kept if kept else average.state_dict())
     stopped: Stopped = "minutes" if config.minutes is not None else "steps"
     if looks >= config.patience:
         stopped = "early"
@@ -382,6 +420,7 @@ def train(
         train_loss=loss_sum / loss_count if loss_count else None,
         valid_loss=kept_valid,
         stopped=stopped,
+        finish_steps=0 if finish_step is None else step - finish_step,
     )
 
 
@@ -440,57 +479,3 @@ def _restore(
             }
     device = next(net.parameters()).device
     return {name: tensor.to(device, copy=True) for name, tensor in parts.get("kept", {}).items()}
-
-
-def pick_device(name: str) -> tuple[torch.device, str]:
-    """The device to compute on, and why. Only "auto" may choose."""
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise UserError(
-            "device is 'cuda', but PyTorch sees no CUDA device here; use device 'cpu' or 'auto'."
-        )
-    if name == "auto":
-        if available:
-            return torch.device("cuda"), f"CUDA is available ({torch.cuda.get_device_name()})"
-        return torch.device("cpu"), "no CUDA device is available"
-    return torch.device(name), "as asked"
-
-
-def pick_threads(asked: int | None) -> tuple[int, str]:
-    """How many CPU threads to compute with, and why; measured, unless the caller asks for some.
-
-    All that PyTorch would use if they pay here and now, else one: threads wait for each other at
-    every product, so beside another busy program two can be many times slower than one.
-    """
-    if asked is not None:
-        return asked, "as asked"
-    most = torch.get_num_threads()
-    if most == 1:
-        return 1, "all there are"
-    alone, together = (min(_seconds(count) for _ in range(3)) for count in (1, most))
-    gain = alone / together
-    if gain >= WORTHWHILE:
-        return most, f"{gain:.1f} times as fast as one here and now"
-    return 1, f"{most} would be {gain:.1f} times as fast as one here and now"
-
-
-def _seconds(count: int) -> float:
-    """What a few products of a training step's size take."""
-    x, weight = torch.ones(2048, 64), torch.ones(64, 256)
-    with threads(count):
-        started = time.perf_counter()
-        for _ in range(20):
-            torch.relu_(x @ weight)
-        return time.perf_counter() - started
-
-
-@contextmanager
-def threads(count: int | None) -> Iterator[None]:
-    """Use this many CPU threads inside; None leaves the number as it is."""
-    before = torch.get_num_threads()
-    try:
-        if count is not None:
-            torch.set_num_threads(count)
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-import tabmt.train as train_module
 from tabmt.config import NetworkConfig, NetworkName, TrainConfig
-from tabmt.errors import TrainingError, UserError
+from tabmt.errors import TrainingError
 from tabmt.fields import Field
 from tabmt.networks import AnyNetwork, build
 from tabmt.tokens import MASK
@@ -23,9 +22,6 @@ from tabmt.train import (
     TrainState,
     is_worse,
     learning_rate_at,
-    pick_device,
-    pick_threads,
-    threads,
     train,
 )
 
@@ -95,8 +91,9 @@ def test_resumed_training_equals_uninterrupted_training_bit_for_bit(network, sto
 
 # A learning rate that overshoots after a few looks, so that the best weights are not the last.
 OVERSHOOT = dataclasses.replace(
-    SHORT, steps=400, learning_rate=0.03, patience=6, eval_every=2, checkpoint_every=0.0
+    SHORT, steps=400, learning_rate=0.03, patience=6, eval_every=2, checkpoint_every=0.0, finish=0.0
 )
+FINISHED = dataclasses.replace(OVERSHOOT, finish=1.0)
 
 
 def test_resuming_keeps_the_kept_weights_and_the_early_stop():
@@ -135,6 +132,53 @@ def test_early_stop_keeps_the_last_weights_that_held_out_rows_do_not_find_worse(
         if name.startswith("average/")
     }
     assert same(kept, weights(net))
+
+
+def test_after_an_early_stop_the_kept_weights_train_on_with_all_rows():
+    only_held_out = table(40, seed=1)
+    only_held_out[::2, 1] = 4
+    rows = table(12)
+    rows[rows[:, 1] == 4, 1] = 3
+    kept, finished = make(), make()
+    stopped = train(kept, rows, only_held_out, OVERSHOOT, seed=3)
+    states: list[TrainState] = []
+    summary = train(finished, rows, only_held_out, FINISHED, seed=3, save=states.append)
+    assert (summary.stopped, stopped.finish_steps) == ("early", 0)
+    assert (summary.best_step, summary.valid_loss) == (stopped.best_step, stopped.valid_loss)
+    assert summary.finish_steps == summary.best_step
+    assert summary.steps == stopped.steps + summary.finish_steps
+    four = finished.fields.codes_of(1).stop - 1
+    assert finished.fields.bias[four] > kept.fields.bias[four]  # else it would go on falling
+    path = [state.tensors["net/mask_token"] for state in states[stopped.steps - 1 :]]
+    moves = [(b - a).norm() for a, b in itertools.pairwise(path[1:])]
+    assert moves[-1] < 0.3 * max(moves)  # the learning rate falls to zero
+    assert torch.equal(finished.mask_token, path[-1])
+
+
+def test_training_with_all_rows_ends_with_the_budget():
+    stopped = train(make(), table(12), table(40, seed=1), OVERSHOOT, seed=3)
+    # Two thirds of the steps that are meant are left. A shorter budget anneals sooner, so this
+    # asks only for what the budget must give.
+    config = dataclasses.replace(FINISHED, steps=stopped.steps + stopped.best_step * 2 // 3)
+    summary = train(make(), table(12), table(40, seed=1), config, seed=3)
+    assert summary.steps <= config.steps
+    if summary.stopped == "early":
+        assert 0 < summary.finish_steps <= config.steps - summary.best_step
+
+
+@pytest.mark.parametrize("later", [1, 3])
+def test_a_run_interrupted_among_its_last_steps_resumes_bit_for_bit(later):
+    states: list[TrainState] = []
+    whole = make()
+    summary = train(whole, table(12), table(40, seed=1), FINISHED, seed=3, save=states.append)
+    among = states[-summary.finish_steps - 1 + later]
+    assert among.finish_step is not None
+    resumed = make()
+    again = train(
+        resumed, table(12), table(40, seed=1), FINISHED, seed=3, resume=through_json(among)
+    )
+    assert timeless(again) == timeless(summary)
+    assert same(weights(whole), weights(resumed))
 
 
 def test_worse_means_by_more_than_a_standard_error_of_pairs():
@@ -384,57 +428,10 @@ def test_summary_is_json():
     assert Summary(**json.loads(json.dumps(dataclasses.asdict(summary)))) == summary
 
 
-def test_auto_chooses_a_device_and_says_why():
-    device, reason = pick_device("auto")
-    if torch.cuda.is_available():
-        assert device.type == "cuda"
-    else:
-        assert (device.type, reason) == ("cpu", "no CUDA device is available")
-    assert pick_device("cpu") == (torch.device("cpu"), "as asked")
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="has CUDA")
-def test_cuda_without_cuda_is_an_error():
-    with pytest.raises(UserError) as error:
-        pick_device("cuda")
-    assert str(error.value) == (
-        "device is 'cuda', but PyTorch sees no CUDA device here; use device 'cpu' or 'auto'."
-    )
-
-
-def test_threads_are_restored_even_after_an_error():
-    before = torch.get_num_threads()
-    with pytest.raises(ZeroDivisionError), threads(before + 1):
-        assert torch.get_num_threads() == before + 1
-        raise ZeroDivisionError
-    assert torch.get_num_threads() == before
-    with threads(None):
-        assert torch.get_num_threads() == before
-
-
 def test_a_network_that_breaks_in_its_last_step_is_not_kept():
     config = dataclasses.replace(SHORT, steps=1, warmup=0, learning_rate=math.inf)
     with pytest.raises(TrainingError, match=r"^The loss became nan at step 1 with"):
         train(make(), table(50), table(20), config, seed=0)
-
-
-def test_threads_are_as_asked_or_pay_for_themselves(monkeypatch):
-    assert pick_threads(3) == (3, "as asked")
-    with threads(1):
-        assert pick_threads(None) == (1, "all there are")
-    with threads(2):
-        seconds = {1: 1.0, 2: 0.6}
-        monkeypatch.setattr(train_module, "_seconds", seconds.__getitem__)
-        assert pick_threads(None) == (2, "1.7 times as fast as one here and now")
-        seconds[2] = 20.0
-        assert pick_threads(None) == (1, "2 would be 0.1 times as fast as one here and now")
-
-
-def test_measuring_threads_leaves_their_number_alone():
-    with threads(2):
-        count, _ = pick_threads(None)
-        assert count in (1, 2)
-        assert torch.get_num_threads() == 2
 
 
 def test_the_target_reaches_the_orders_that_are_trained():

@@ -169,18 +169,21 @@ class MaskedState:
     def logits(self, rows: Tensor, column: int) -> Tensor:
         """Logits of `column` for the given rows: (len(rows), K), given all that was put."""
         with torch.inference_mode():
-            parts = [self._hidden(part, column) for part in torch.split(rows, ROWS_AT_ONCE)]
+            every = len(rows) == len(self._x)  # rows are asked for in rising order, each once
+            parts = [
+                self._hidden(slice(at, at + ROWS_AT_ONCE), column)
+                if every
+                else self._hidden(rows[at : at + ROWS_AT_ONCE], column)
+                for at in range(0, max(1, len(rows)), ROWS_AT_ONCE)
+            ]
             return F.linear(torch.cat(parts), *self._outputs[column])
 
-    def _hidden(self, rows: Tensor, column: int) -> Tensor:
+    def _hidden(self, rows: Tensor | slice, column: int) -> Tensor:
         """What `column` is predicted from, (B, D)."""
         *before, last = self._blocks
-        every = len(rows) == len(self._x)  # rows are asked for in rising order, each once
-        x = self._x if every else self._x[rows]  # (B, C, D)
+        x = self._x[rows]  # (B, C, D)
         for place, block in enumerate(before):
-            projected = None
-            if place == 0:
-                projected = self._projected if every else self._projected[rows]
+            projected = self._projected[rows] if place == 0 else None
             x = block.think(block.attend(x, projected=projected))
         normed: Tensor = self._net.norm(last.think(last.attend_at(x, column)))
         return normed[:, 0]
