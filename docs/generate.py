@@ -107,6 +107,8 @@ def sampling_table() -> str:
     for name, by_chunk in rates.items():
         cells = [f"{by_chunk[c]:,.0f}" if c in by_chunk else "" for c in chunks]
         lines.append(f"| {NAMES.get(name, name)} | " + " | ".join(cells) + " |")
+    ratios = [f"{found['masked / naive'][chunk]:.2f}" for chunk in chunks]
+    lines.append("| masked / naive | " + " | ".join(ratios) + " |")
     return "\n".join(lines)
 
 
@@ -271,17 +273,12 @@ def fronts() -> str:
 
 def samplers_table() -> str:
     found = results("samplers-*.json")
-    names = list(found[0]["of_nsga2"])
-    rows = [
-        [
-            name,
-            *(f"{one['of_nsga2'][name][part]:.3f}" for one in found for part in ("third", "all")),
-        ]
-        for name in names
-    ]
-    head = [
-        f"{one['table']}, {part} of {one['trials']}" for one in found for part in ("a third", "all")
-    ]
+    names = list(found[0]["share_of_nsga2"])
+    rows = [[name, *(f"{one['share_of_nsga2'][name]:.3f}" for one in found)] for name in names]
+    rows.append(["one temperature for all", *(
+        f"{one['ray'] / (sum(one['nsga2_area']) / len(one['nsga2_area'])):.3f}" for one in found
+    )])  # fmt: skip
+    head = [f"{one['table']}, {one['trials'] // 3} of {one['trials']} trials" for one in found]
     return table(["sampler", *head], rows)
 
 
