@@ -14,7 +14,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, get_args
@@ -213,8 +214,9 @@ def run(
         )
         for place in range(min(workers, permits))
     ]
-    for process in processes:
-        process.start()
+    with _one_thread_each():
+        for process in processes:
+            process.start()
     try:
         while any(process.is_alive() for process in processes):
             time.sleep(POLL_SECONDS)
@@ -231,6 +233,20 @@ def run(
     if broken:
         log.warning("a worker ended with exit code %s; the others went on", broken[0])
     on_look(study)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes begun inside compute with one thread: there are as many of them as cores."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = before
 
 
 def complete(study: "Study") -> list["optuna.trial.FrozenTrial"]:
