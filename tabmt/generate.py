@@ -16,14 +16,13 @@ from torch import Tensor
 
 from tabmt import devices
 from tabmt.codecs import Bounds, CodedColumn, NumericCodec
-from tabmt.config import Decode, Imputation
+from tabmt.config import Decode
 from tabmt.errors import UserError
 from tabmt.learned import Learned
-from tabmt.likelihood import probabilities
 from tabmt.networks import AnyNetwork
 from tabmt.prompts import Prompt
 from tabmt.rulebook import Page
-from tabmt.sample import Improbable, Keeper, draw_order, fill, fill_where
+from tabmt.sample import Improbable, Keeper, draw_order, fill_where
 from tabmt.schema import but_the_table_has
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
@@ -36,7 +35,6 @@ ORDERS = 64
 LEAST_CHUNK, MOST_CHUNK = 64, 4096  # rows that share one order of columns
 MOST_CELLS, MOST_WEIGHTS = 2**16, 2**22  # of a chunk: what is remembered and drawn from is bounded
 BATCH_ROWS = 4 * MOST_CHUNK  # rows decoded and written at a time
-COMPLETED = 256  # rows of a given table that share one order: not knowing its size
 MOST_ATTEMPTS = 50  # at rows that keep every rule
 
 Rows = tuple[np.ndarray, dict[str, Bounds]]  # codes, and where the numbers of columns must lie
@@ -295,70 +293,3 @@ def without_gaps(columns: Sequence[CodedColumn]) -> list[Tensor | None]:
             weights[coded.missing_code] = 0.0
         allowed.append(None if coded.missing_code is None else weights)
     return allowed
-
-
-def complete(
-    learned: Learned,
-    tokens: np.ndarray,
-    request: Request,
-    *,
-    first_row: int,
-    leave: Sequence[int] = (),
-    draw: int = 0,
-) -> np.ndarray:
-    """Draw the MASK cells of tokens, (B, C) -> (B, C), but not those of the columns in `leave`."""
-    net, heat = learned.net, request.heat
-    if net is None or not len(tokens):
-        return tokens
-    columns = learned.codec.token_columns
-    allowed = without_gaps(columns) if request.complete else None
-    device = next(net.parameters()).device
-    found = []
-    with devices.threads(request.threads):
-        for start in range(0, len(tokens), COMPLETED):
-            stream = derive(request.seed, "complete", draw, (first_row + start) // COMPLETED)
-            generator = torch.Generator().manual_seed(stream)
-            order = draw_order(len(heat), generator, learned.target)
-            part = torch.from_numpy(tokens[start : start + COMPLETED]).to(device)
-            filled = fill(
-                net,
-                part,
-                temperature=heat,
-                allowed=allowed,
-                generator=generator,
-                order=order[~torch.isin(order, torch.tensor(list(leave), dtype=torch.int64))],
-            )
-            found.append(filled.cpu().numpy())
-    return np.concatenate(found)
-
-
-def expect(
-    learned: Learned, tokens: np.ndarray, how: Imputation, threads: int
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """The likeliest code of every MASK cell given the row's known cells, and for "mean" the
-    expected number of columns of numbers, in units, (B,) each."""
-    net = learned.net
-    found = tokens.copy()
-    means: dict[str, np.ndarray] = {}
-    if net is None or not len(tokens):
-        return found, means
-    device = next(net.parameters()).device
-    with devices.threads(threads):
-        for place, coded in enumerate(learned.codec.token_columns):
-            rows = np.flatnonzero(tokens[:, place] == MASK)
-            if len(rows) == 0:
-                continue
-            given = torch.from_numpy(tokens[rows]).to(device)
-            chances = probabilities(net, given, place).cpu().numpy()  # (rows, K)
-            own = chances[:, : coded.codec.size]  # no gap
-            if own.shape[1] == 0:
-                continue
-            found[rows, place] = own.argmax(1)
-            if how == "mean" and isinstance(coded.codec, NumericCodec):
-                codes = coded.codec.codes
-                finite = np.isfinite(codes.centres)
-                weights = own[:, finite]
-                mean = weights @ codes.centres[finite] / weights.sum(1).clip(1e-300)
-                means[coded.column.name] = np.zeros(len(tokens))
-                means[coded.column.name][rows] = mean
-    return found, means

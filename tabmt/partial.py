@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tabmt import generate, tables, text
-from tabmt.codecs import NumericCodec, TableCodec, as_given, typed
+from tabmt import completion, tables, text
+from tabmt.codecs import Bounds, NumericCodec, TableCodec, as_given, typed
 from tabmt.config import Imputation
 from tabmt.errors import UserError
 from tabmt.generate import BATCH_ROWS, Request
@@ -66,8 +66,10 @@ def _complete_part(
     for place, coded in enumerate(codec.token_columns):
         if coded.column.name in places:
             tokens[~kept[:, places[coded.column.name]], place] = MASK
-    tokens = generate.complete(learned, tokens, request, first_row=first)
-    drawn = codec.decode(tokens, seed=request.seed, first_row=first, how=request.decode)
+    tokens, within = completion.complete(learned, tokens, table, request, first_row=first)
+    drawn = codec.decode(
+        tokens, seed=request.seed, first_row=first, how=request.decode, within=within
+    )
     return put_prompts(codec, table, kept, drawn)
 
 
@@ -117,17 +119,19 @@ def imputed(
         codec.check_columns(table)
         tokens = partial_tokens(codec, table, leave, warned)
         means: dict[str, np.ndarray] = {}
+        within: dict[str, Bounds] = {}
         if how == "draw":
-            tokens = generate.complete(
-                learned, tokens, request, first_row=first, leave=left, draw=draw
+            tokens, within = completion.complete(
+                learned, tokens, table, request, first_row=first, leave=left, draw=draw
             )
         else:
-            tokens, means = generate.expect(learned, tokens, how, request.threads)
+            tokens, means = completion.expect(learned, tokens, how, request.threads)
         drawn = codec.decode(
             np.maximum(tokens, 0),
             seed=seed,
             first_row=first,
             how="inside" if how == "draw" else "centre",
+            within=within,
         )
         if means:
             drawn = put_means(codec, drawn, means)

@@ -118,6 +118,7 @@ class Page:
         self._values: dict[str, np.ndarray] = {}  # floats or words of decided columns, (B,)
         self._gaps: dict[str, np.ndarray] = {}
         self._codes: dict[str, np.ndarray] = {}
+        self._given: set[str] = set()
         self._pending: _Candidates | None = None
         self.units: dict[str, np.ndarray] = {}  # of decided columns of numbers, (B,)
         self.failed = np.zeros(rows, bool)
@@ -127,10 +128,21 @@ class Page:
                 same = np.zeros(rows, np.int64)
                 self._decide(coded, coded.decode(same, rng, "inside", 0, 0, None))
 
+    def give(self, place: int, codes: np.ndarray | None, values: pa.Array) -> None:
+        """A column that is known beforehand, (B,): its codes and its values. Without codes its
+        gaps stay gaps."""
+        coded = self._columns[place]
+        self._given.add(coded.column.name)
+        if codes is not None:
+            self._codes[coded.column.name] = codes
+        self._decide(coded, values)
+
     def allowed(self, place: int) -> np.ndarray | None:
         """Weights of each code for each row, (B, K); None if no rule binds here."""
         coded = self._columns[place]
         name = coded.column.name
+        if name in self._given:
+            return None
         binding = [
             rule
             for rule in self._book.rules
@@ -164,7 +176,7 @@ class Page:
         """Decide the numbers of a column's codes, (B,)."""
         coded = self._columns[place]
         name = coded.column.name
-        if name not in self._book.columns():
+        if name not in self._book.columns() or name in self._given:
             return
         self._codes[name] = codes
         prompt = self._prompts.get(name)
@@ -191,9 +203,11 @@ class Page:
             if not rule.together:
                 kept &= ~np.broadcast_to(rule.broken(self._values, self._gaps), kept.shape)
             else:
-                own = [name for name in rule.columns if name in self._codes]
-                rows = np.stack([self._codes[name] for name in own], axis=1)
-                known = {tuple(row) for row in self._book.combinations[rule.name].tolist()}
+                own = [name for name in rule.columns if name in self._places]
+                here = [i for i, name in enumerate(own) if name in self._codes]
+                rows = np.stack([self._codes[own[i]] for i in here], axis=1)
+                seen = self._book.combinations[rule.name][:, here]
+                known = {tuple(row) for row in seen.tolist()}
                 kept &= np.array([tuple(row) in known for row in rows.tolist()], bool)
         return kept
 

@@ -113,17 +113,19 @@ def fill(
     generator: torch.Generator,
     allowed: Allowed | None = None,
     order: Tensor | None = None,
+    keeper: Keeper | None = None,
 ) -> Tensor:
     """Draw a code for every MASK cell of one chunk of rows, (B, C) -> (B, C).
 
     Known cells come back as they were. `temperature` is the paper's tau_u per column, (C,);
     `allowed` holds a weight in [0, 1] per code of each column, None where all are allowed.
-    `order` fixes the order of the columns; without it, it is drawn.
+    `order` fixes the order of the columns; without it, it is drawn. A `keeper` narrows what the
+    columns may be, row by row.
     """
     if order is None:
         order = draw_order(tokens.shape[1], generator)
     filling = Filling(net, tokens, temperature=temperature, generator=generator)
-    _draw_rest(filling, order, allowed or [None] * tokens.shape[1], None)
+    _draw_rest(filling, order, allowed or [None] * tokens.shape[1], keeper)
     return filling.tokens
 
 

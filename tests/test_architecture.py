@@ -19,6 +19,7 @@ LAYERS = [  # a module may import only from earlier lines
     {"artifact", "card", "calibrate"},
     {"learned", "checkpoints"},
     {"generate"},
+    {"completion"},
     {"partial"},
     {"score"},
     {"synthesizer", "demo", "metrics"},

@@ -160,3 +160,46 @@ def test_evaluate_counts_combinations_that_training_never_had():
     found = evaluate(synthetic, train, trips(seed=2), rules=[rule])
     assert found["rule: place"].value == pytest.approx(wrong)
     assert found["rule: place"].reference == 0
+
+
+def with_gaps(rows: pd.DataFrame, share: float, seed: int = 0) -> pd.DataFrame:
+    holes = np.random.default_rng(seed).random(rows.shape) < share
+    return rows.convert_dtypes().mask(holes)
+
+
+def test_imputed_rows_keep_the_rules_and_what_was_known(model, caplog):
+    gappy = with_gaps(trips(), 0.3)
+    filled = model.impute(gappy, seed=1)
+    known = gappy.notna()
+    assert filled.notna().all().all()
+    assert filled.where(known).equals(gappy)
+    assert broken(filled.astype({"member": bool})) == dict.fromkeys(RULES, 0)
+    assert "break a rule" not in caplog.text
+    assert model.impute(gappy, seed=1).equals(filled)
+
+
+def test_prompted_rows_keep_the_rules(model):
+    prompts = with_gaps(trips()[["c", "start", "city", "a"]], 0.4).head(300)
+    rows = model.sample(prompts=prompts, seed=1)
+    assert broken(rows) == dict.fromkeys(RULES, 0)
+    known = prompts["c"].notna()
+    assert (rows["c"][known] == prompts["c"][known]).all()
+
+
+def test_columns_that_are_left_alone_bind_the_others_where_they_are_known(model):
+    gappy = with_gaps(trips(), 0.3)
+    filled = model.impute(gappy, columns=["end", "country", "b"], seed=1)
+    assert filled["a"].equals(gappy["a"])
+    assert not (filled["end"] < filled["start"]).fillna(False).any()
+    assert not (filled["a"] + filled["b"] != filled["c"]).fillna(False).any()
+    cities = filled["city"].notna()
+    assert (filled["city"].map(COUNTRY) == filled["country"])[cities].all()
+
+
+def test_rows_that_break_a_rule_by_what_is_known_are_told_of_and_kept(model, caplog):
+    rows = trips().head(20).copy()
+    rows.loc[3, ["a", "b", "c"]] = [10, 10, 30]
+    rows["x"] = np.nan
+    filled = model.impute(rows, seed=1)
+    assert filled.loc[3, ["a", "b", "c"]].tolist() == [10, 10, 30]
+    assert "1 of 20 rows break a rule: what is known of them does" in caplog.text
