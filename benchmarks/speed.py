@@ -45,14 +45,21 @@ def argn_python() -> Path:
 
 
 def generate(
-    generator: str, split: Split, dataset: Dataset, seed: int, threads: int, minutes: float
+    generator: str,
+    split: Split,
+    dataset: Dataset,
+    seed: int,
+    minutes: float,
+    arguments: argparse.Namespace,
 ) -> dict[str, Any]:
-    """Fit and sample in a process of its own, then judge."""
+    """Fit and sample in a process of its own, then judge: means over the samples of the model."""
+    threads = arguments.threads
     with tempfile.TemporaryDirectory() as folder:
         train, out = Path(folder) / "train.parquet", Path(folder) / "out.parquet"
         split.train.to_parquet(train, index=False)
         rows = [str(train), str(len(split.train)), str(out)]
         options = ["--threads", str(threads), "--seed", str(seed)]
+        options += ["--samples", str(arguments.samples)]
         if generator == "argn":
             command = [argn_python(), HERE / "peers" / "argn.py", *rows, *options]
         else:
@@ -67,8 +74,15 @@ def generate(
             raise SystemExit(f"{generator} on {dataset.name} failed:\n{done.stderr[-3000:]}")
         result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         synthetic = pd.read_parquet(out)
-    result["rows_per_second"] = len(split.train) / result["sample_seconds"]
-    return {"generator": generator, "seed": seed, **result, **split.judge(synthetic, dataset, seed)}
+    result["rows_per_second"] = len(synthetic) / result["sample_seconds"]
+    size = len(split.train)
+    judged = [
+        split.judge(synthetic.iloc[at : at + size].reset_index(drop=True), dataset, seed)
+        for at in range(0, len(synthetic), size)
+    ]
+    means = {key: float(np.mean([one[key] for one in judged])) for key in judged[0]}
+    each = [one["mle"] for one in judged]
+    return {"generator": generator, "seed": seed, **result, **means, "mle_of_each_sample": each}
 
 
 def compare(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
@@ -80,7 +94,7 @@ def compare(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         for generator in arguments.generators:
             if arguments.minutes != "peer":
                 minutes = float(arguments.minutes)
-            run = generate(generator, split, dataset, seed, arguments.threads, minutes)
+            run = generate(generator, split, dataset, seed, minutes, arguments)
             if arguments.minutes == "peer" and generator == "argn":
                 minutes = run["fit_seconds"] / 60
             runs.append(run)
@@ -116,6 +130,7 @@ def main() -> None:
     parser.add_argument("--minutes", default="peer", help="our training time, or 'peer'")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--samples", type=int, default=1, help="tables judged of each model")
     parser.add_argument("--name", default="peer", help="of the result files")
     arguments = parser.parse_args()
     if not arguments.data.is_dir():

@@ -67,7 +67,7 @@ def _sample(net: AnyNetwork, seed: int, last: int | None) -> torch.Tensor:
     parts = []
     for chunk in range(CHUNKS[net.name]):
         generator = torch.Generator().manual_seed(derive(seed, "chunk", chunk))
-        order = draw_order(columns, generator, last)
+        order = draw_order(net.fields.sizes, generator, last)
         blank = torch.full((CHUNK, columns), MASK, device=device)
         heat = torch.ones(columns)
         parts.append(fill(net, blank, temperature=heat, generator=generator, order=order))

@@ -18,9 +18,9 @@ class Settings:
     train: TrainConfig
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], rows: int = 0) -> "Settings":
-        """From plain values; a None where a setting is `auto` is chosen for a table of `rows`."""
-        chosen = automatic(values["network"], rows)
+    def of(cls, values: Mapping[str, Any], rows: int = 0, columns: int = 0) -> "Settings":
+        """From plain values; a None where a setting is `auto` is chosen for the table."""
+        chosen = automatic(values["network"], rows, columns)
         values = {k: chosen[k] if v is None and k in chosen else v for k, v in values.items()}
 
         def part(config_class: type[Any]) -> Any:

@@ -73,7 +73,7 @@ class _Chunks:
         net = self.learned.net
         assert net is not None
         generator = torch.Generator().manual_seed(stream)
-        order = draw_order(tokens.shape[1], generator, self.learned.target)
+        order = draw_order(net.fields.sizes, generator, self.learned.target)
         left = torch.tensor(list(self.leave), dtype=torch.int64)
         with devices.threads(self.request.threads):
             filled = fill(

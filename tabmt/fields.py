@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from tabmt.tokens import MASK
 
 EMBEDDING_SD = 0.05  # paper, appendix "Pseudocode": embeddings, end points and mask token alike
+MANY_CODES = 1000
 MOST_SMOOTHED = 256  # codes of a field that share; the weights of more would fill the memory
 
 
@@ -39,6 +40,11 @@ class Field:
             assert len(self.ratios) in (self.size, self.size - 1)
             assert all(0.0 <= ratio <= 1.0 for ratio in self.ratios)
             assert len(self.bins) in (0, len(self.ratios))
+
+
+def many_codes(sizes: Sequence[int], target: int | None) -> list[int]:
+    """The columns that are drawn first: those of very many codes, unless one is the target."""
+    return [i for i, size in enumerate(sizes) if size > MANY_CODES and i != target]
 
 
 class Linear(NamedTuple):

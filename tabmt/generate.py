@@ -170,7 +170,7 @@ def _part(
 
     def fill_chunk(size: int, stream: int, keeper: Keeper | None) -> np.ndarray:
         generator = torch.Generator().manual_seed(stream)
-        order = draw_order(len(heat), generator, last)
+        order = draw_order(net.fields.sizes, generator, last)
         # What is given first, then what is restricted, then the rest, as the network was
         # trained: any set of cells may be known.
         asked = exact + ranges

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tabmt.errors import UserError
+from tabmt.fields import many_codes
 from tabmt.networks import Network
 from tabmt.tokens import MASK
 
@@ -119,11 +120,11 @@ def fill(
 
     Known cells come back as they were. `temperature` is the paper's tau_u per column, (C,);
     `allowed` holds a weight in [0, 1] per code of each column, None where all are allowed.
-    `order` fixes the order of the columns; without it, it is drawn. A `keeper` narrows what the
+    `order` fixes the order of the columns; without it any is drawn. A `keeper` narrows what the
     columns may be, row by row.
     """
     if order is None:
-        order = draw_order(tokens.shape[1], generator)
+        order = draw_order([1] * tokens.shape[1], generator)
     filling = Filling(net, tokens, temperature=temperature, generator=generator)
     _draw_rest(filling, order, allowed or [None] * tokens.shape[1], keeper)
     return filling.tokens
@@ -235,16 +236,19 @@ def _resample(weights: Tensor, count: int, generator: torch.Generator) -> Tensor
     return places.clamp(max=len(weights) - 1)[shuffled.to(weights.device)]
 
 
-def draw_order(columns: int, generator: torch.Generator, last: int | None = None) -> Tensor:
-    """An order of the columns, (C,), all being equally likely.
+def draw_order(sizes: Sequence[int], generator: torch.Generator, last: int | None = None) -> Tensor:
+    """An order of the columns, (C,), given how many codes each has; all are equally likely.
 
     The sets of masked cells that are met along it are then those of training (eq. 3).
-    PAPER-DIFF: `last` names a column that comes last, so that it is drawn given all others.
+    PAPER-DIFF: `last` names a column that comes last, so that it is drawn given all others; and
+    columns of very many codes come first (docs/log.md): what a rare code goes with is learned
+    better than which of thousands goes with the rest of a row.
     """
-    order = torch.randperm(columns, generator=generator, device=generator.device)
-    if last is None:
-        return order
-    return torch.cat([order[order != last], order.new_tensor([last])])
+    order = torch.randperm(len(sizes), generator=generator, device=generator.device)
+    if last is not None:
+        order = torch.cat([order[order != last], order.new_tensor([last])])
+    first = torch.isin(order, order.new_tensor(many_codes(sizes, last)))
+    return torch.cat([order[first], order[~first]])
 
 
 def _distinct(tokens: Tensor, merge_below: float) -> tuple[Tensor, Tensor]:

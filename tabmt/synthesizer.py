@@ -120,7 +120,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.seed, int) or isinstance(self.seed, bool):
             raise UserError(f"seed is {self.seed!r}, but must be a whole number.")
         arrow, source = tables.load(table)
-        settings = Settings.of(self.get_params(), arrow.num_rows)
+        settings = Settings.of(self.get_params(), *arrow.shape)
         start = None if continue_from is None else continue_from._fitted
         if start is None:
             overrides = (

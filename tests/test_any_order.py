@@ -24,6 +24,15 @@ def test_all_orders_are_equally_likely():
     assert chisquare(counts.numpy()).pvalue > 0.001
 
 
+def test_columns_that_sampling_draws_first_come_first_in_half_of_the_rows():
+    orders = draw_orders((6000, 5), generator(), target=2, first=[0, 3])
+    assert set(orders[::2, :2].flatten().tolist()) == {0, 3}
+    assert (orders[::2, -1] == 2).all()
+    counts = torch.bincount(orders[1::2, 0], minlength=5)
+    assert chisquare(counts.numpy()).pvalue > 0.001
+    assert torch.equal(orders.sort(1).values, torch.arange(5).expand(6000, 5))
+
+
 def test_a_target_comes_last_in_half_of_the_rows():
     orders = draw_orders((6000, 4), generator(), target=2)
     assert (orders[::2, -1] == 2).all()

@@ -11,7 +11,7 @@ from torch import Tensor
 from tabmt.config import NetworkName, TrainConfig
 from tabmt.fields import Field
 from tabmt.networks import AnyNetwork, build
-from tabmt.sample import draw, fill
+from tabmt.sample import draw, draw_order, fill
 from tabmt.tokens import MASK
 from tabmt.train import train
 from tests import small_networks
@@ -115,6 +115,16 @@ class OrderSpy:
 
     def keep(self, rows: Tensor) -> None:
         pass
+
+
+def test_columns_of_very_many_codes_come_first_and_the_target_last():
+    sizes, noise = [3, 5000, 2, 2000, 7, 1000], generator()
+    orders = {tuple(draw_order(sizes, noise, last=4).tolist()) for _ in range(200)}
+    assert {order[:2] for order in orders} == {(1, 3), (3, 1)}
+    assert {order[-1] for order in orders} == {4}
+    assert {order[2:5] for order in orders} == set(itertools.permutations((0, 2, 5)))
+    target = {tuple(draw_order(sizes, noise, last=1).tolist()) for _ in range(50)}
+    assert {(order[0], order[-1]) for order in target} == {(3, 1)}
 
 
 def test_all_orders_are_equally_likely():

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from tabmt import generate
+from tabmt.card import Settings
 from tabmt.errors import ModelFileError, UserError
 from tabmt.sample import fill_where
 from tabmt.synthesizer import NotFitted, TabMT
@@ -358,3 +359,11 @@ def test_a_target_must_be_a_column_that_is_learned(target, sentence):
     with pytest.raises(UserError) as error:
         TabMT(steps=2, target=target, **TINY).fit(mixed_frame())
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "batch"),
+    [(10_000, 12, 256), (10_000, 22, 256), (10_000, 55, 64), (10_000, 500, 32), (200_000, 8, 512)],
+)
+def test_wide_tables_take_more_steps_of_fewer_rows(rows, columns, batch):
+    assert Settings.of(TabMT().get_params(), rows, columns).train.batch_size == batch

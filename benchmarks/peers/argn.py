@@ -22,6 +22,7 @@ def main() -> None:
     parser.add_argument("out")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--samples", type=int, default=1, help="tables, one below the other")
     arguments = parser.parse_args()
     from mostlyai.engine import TabularARGN, set_random_state
 
@@ -32,9 +33,9 @@ def main() -> None:
     started = time.perf_counter()
     model.fit(table)
     fitted = time.perf_counter()
-    rows = model.sample(n_samples=arguments.rows)
+    samples = [model.sample(n_samples=arguments.rows) for _ in range(arguments.samples)]
     sampled = time.perf_counter()
-    rows[list(table.columns)].to_parquet(arguments.out, index=False)
+    pd.concat(samples)[list(table.columns)].to_parquet(arguments.out, index=False)
     told = {
         "fit_seconds": fitted - started,
         "sample_seconds": sampled - fitted,

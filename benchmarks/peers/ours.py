@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("out")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--samples", type=int, default=1, help="tables, one below the other")
     parser.add_argument("--network", required=True)
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--target")
@@ -36,9 +37,12 @@ def main() -> None:
     started = time.perf_counter()
     model.fit(table)
     fitted = time.perf_counter()
-    rows = model.sample(arguments.rows, seed=arguments.seed)
+    samples = [
+        model.sample(arguments.rows, seed=arguments.seed + 1000 * number)
+        for number in range(arguments.samples)
+    ]
     sampled = time.perf_counter()
-    rows.to_parquet(arguments.out, index=False)
+    pd.concat(samples).to_parquet(arguments.out, index=False)
     card = model.card_.to_json()
     told = {
         "fit_seconds": fitted - started,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tabmt.config import NetworkConfig
-from tabmt.fields import EMBEDDING_SD, Field, Fields
+from tabmt.fields import EMBEDDING_SD, Field, Fields, many_codes
 from tabmt.networks.blocks import Block, transformer
 from tabmt.tokens import MASK
 
@@ -25,13 +25,17 @@ EMBEDDING_ORDERS = 4
 
 
 def draw_orders(
-    shape: tuple[int, int], generator: torch.Generator, target: int | None = None
+    shape: tuple[int, int],
+    generator: torch.Generator,
+    target: int | None = None,
+    first: Sequence[int] = (),
 ) -> Tensor:
     """An order of the columns for each row of a batch, (B, C), all being equally likely.
 
-    A target column, which sampling draws last, comes last in every second row.
+    In every second row those that sampling draws first come first, and a target last.
     """
     noise = torch.rand(shape, generator=generator, device=generator.device)
+    noise[::2, list(first)] -= 1.0
     if target is not None:
         noise[::2, target] = 2.0
     return noise.argsort(1)
@@ -70,7 +74,7 @@ class AnyOrderNetwork(nn.Module):
         self, shape: tuple[int, int], generator: torch.Generator, target: int | None = None
     ) -> Tensor:
         """What a training step hides: here orders, (B, C)."""
-        return draw_orders(shape, generator, target)
+        return draw_orders(shape, generator, target, many_codes(self.fields.sizes, target))
 
     def loss_sum_and_count(
         self, tokens: Tensor, orders: Tensor, generator: torch.Generator | None = None

@@ -166,7 +166,7 @@ class TuneJob:
         """Reports held-out likelihood on the columns' own grids, so that fits with different bins
         compare, at each tenth of the budget."""
         optuna = import_optuna()
-        config = Settings.of(model.get_params(), self.train.num_rows).codec
+        config = Settings.of(model.get_params(), *self.train.shape).codec
         schema = infer(self.train, gaps=config.gaps, overrides=self.overrides)
         codec = TableCodec.fit(self.train, schema, config, model.seed)
         shares = codec.look(self.valid)[2]
