@@ -20,6 +20,7 @@ from tabmt.arguments import (
     read_config,
     typed_by_user,
 )
+from tabmt.cli_netflow import netflow
 from tabmt.cli_search import pareto, tune
 from tabmt.config import CodecConfig, Decode, Gaps, Imputation, NetworkConfig, TrainConfig
 from tabmt.console import counted, show, show_model, training_progress
@@ -60,8 +61,8 @@ def main(quiet: bool) -> None:
     root.setLevel(logging.WARNING if quiet else logging.INFO)
 
 
-main.add_command(pareto)
-main.add_command(tune)
+for command in (netflow, pareto, tune):
+    main.add_command(command)
 
 
 @main.command()

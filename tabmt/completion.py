@@ -5,6 +5,7 @@ What is known stays as it is. Rules are kept by what is drawn, as far as what is
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tabmt import devices
-from tabmt.codecs import CodedColumn, NumericCodec, typed
+from tabmt.codecs import NumericCodec, typed
 from tabmt.config import Imputation
 from tabmt.generate import Request, Rows, without_gaps
 from tabmt.learned import Learned
@@ -26,8 +27,25 @@ from tabmt.tokens import MASK
 log = logging.getLogger(__name__)
 
 COMPLETED = 256  # rows of a given table that share one order: not knowing its size
-ATTEMPTS = 20  # at a row whose rules are not kept; what is known may break them for ever
-UNKNOWN, KNOWN, LEFT = 0, 1, 2  # a cell is to be drawn, is given, or is a gap that stays one
+COPIES = (4, 16, 64, 64, 64, 64)  # of a row that breaks a rule, in each further attempt ...
+MOST_CANDIDATES = 2048  # ... and how many of them at a time
+
+
+@dataclass
+class Broken:
+    """How many of the rows so far break a rule, and why."""
+
+    rows: int = 0
+    known: int = 0  # by what is known of them
+    unmet: int = 0  # because nothing was found that keeps it
+
+    def tell(self) -> None:
+        for broken, why in (
+            (self.known, "by what is known of them"),
+            (self.unmet, "because no value was found that keeps it with what is known of them"),
+        ):
+            if broken:
+                log.warning("%s of %s rows break a rule %s.", f"{broken:,}", f"{self.rows:,}", why)
 
 
 def complete(
@@ -37,6 +55,7 @@ def complete(
     request: Request,
     *,
     first_row: int,
+    count: Broken,
     leave: Sequence[int] = (),
     draw: int = 0,
 ) -> Rows:
@@ -48,7 +67,7 @@ def complete(
         return tokens, {}
     chunks = _Chunks(learned, request, leave, draw)
     if learned.book.rules:
-        return _keep_rules(chunks, tokens, table, first_row)
+        return _keep_rules(chunks, tokens, table, first_row, count)
     parts = [
         chunks.fill(tokens[at : at + COMPLETED], chunks.stream((first_row + at) // COMPLETED))
         for at in range(0, len(tokens), COMPLETED)
@@ -88,61 +107,70 @@ class _Chunks:
         return filled.cpu().numpy()
 
 
-def _keep_rules(chunks: _Chunks, tokens: np.ndarray, table: pa.Table, first_row: int) -> Rows:
-    """Rows that know the same columns of the rules are drawn together, and again where a rule is
-    broken; a row that never keeps them is left as it came out first, and told of."""
+def _keep_rules(
+    chunks: _Chunks, tokens: np.ndarray, table: pa.Table, first_row: int, count: Broken
+) -> Rows:
+    """Rows that break a rule are drawn again, several times at once; one that never keeps them all
+    stays as it came out first, and is counted."""
     learned = chunks.learned
     columns, book = learned.codec.token_columns, learned.book
-    ruled = [i for i, coded in enumerate(columns) if coded.column.name in book.columns()]
     base = [None if one is None else one.numpy() for one in chunks.allowed]
-    values = {place: _values(columns[place], table) for place in ruled}
-    state = np.where(tokens[:, ruled] != MASK, KNOWN, UNKNOWN)
-    left = np.isin(ruled, chunks.leave)
-    state[:, left] = np.where(state[:, left] == UNKNOWN, LEFT, KNOWN)
+    places = {coded.column.name: place for place, coded in enumerate(columns)}
+    given = {}
+    for coded in learned.codec.coded:
+        name = coded.column.name
+        if name not in book.columns() or name not in table.column_names:
+            continue
+        values = combine(typed(table.column(name), coded.column))
+        codes = tokens[:, places[name]] if name in places else np.zeros(len(tokens), np.int64)
+        known = codes != MASK if name in places else np.asarray(values.is_valid())
+        if places.get(name) in chunks.leave:  # its gaps stay gaps
+            known = np.ones(len(tokens), bool)
+        given[name] = known, codes, values
 
-    found, broken = tokens.copy(), 0
-    low: dict[str, np.ndarray] = {}
-    high: dict[str, np.ndarray] = {}
-    patterns, which = np.unique(state, axis=0, return_inverse=True)
-    for number, pattern in enumerate(patterns.tolist()):
-        rows = np.flatnonzero(which.ravel() == number)
-        for attempt in range(ATTEMPTS):
-            again = []
-            for at in range(0, len(rows), COMPLETED):
-                part = rows[at : at + COMPLETED]
-                stream = chunks.stream(first_row, number, attempt, at)
-                rng = numpy_stream(stream, "rules")
-                page = Page(book, learned.codec, len(part), rng, base=base, prompts={})
-                for place, how in zip(ruled, pattern, strict=True):
-                    if how != UNKNOWN:
-                        codes = tokens[part, place] if how == KNOWN else None
-                        page.give(place, codes, values[place].take(pa.array(part)))
-                drawn = chunks.fill(tokens[part], stream, page)
-                kept = page.kept()
-                use = kept | (attempt == 0)
-                found[part[use]] = drawn[use]
-                for name, units in page.units.items():
-                    for side, free in ((low, -np.inf), (high, np.inf)):
-                        side.setdefault(name, np.full(len(tokens), free))[part[use]] = units[use]
-                again.append(part[~kept])
-            rows = np.concatenate(again)
-            if len(rows) == 0 or UNKNOWN not in pattern:
+    def attempt(rows: np.ndarray, stream: int) -> tuple[np.ndarray, Page, np.ndarray]:
+        rng = numpy_stream(stream, "rules")
+        page = Page(book, learned.codec, len(rows), rng, base=base, prompts={})
+        for name, (known, codes, values) in given.items():
+            page.give(name, known[rows], codes[rows], values.take(pa.array(rows)))
+        excused = page.excuse()
+        return chunks.fill(tokens[rows], stream, page), page, excused
+
+    found = tokens.copy()
+    bounds: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+
+    def use(rows: np.ndarray, drawn: np.ndarray, page: Page, which: np.ndarray) -> None:
+        found[rows] = drawn[which]
+        for name, units in page.units.items():
+            ends = np.full(len(tokens), -np.inf), np.full(len(tokens), np.inf)
+            for side in bounds.setdefault(name, ends):
+                side[rows] = np.where(np.isnan(units[which]), side[rows], units[which])
+
+    for at in range(0, len(tokens), COMPLETED):
+        rows = np.arange(at, min(at + COMPLETED, len(tokens)))
+        number = (first_row + at) // COMPLETED
+        drawn, page, excused = attempt(rows, chunks.stream(number))
+        use(rows, drawn, page, np.arange(len(rows)))
+        count.known += int(excused.sum())
+        rows = rows[~page.kept()]
+        for turn, copies in enumerate(COPIES):
+            if not len(rows):
                 break
-        broken += len(rows)
-    if broken:
-        log.warning(
-            "%s of %s rows break a rule: what is known of them does, or leaves no value for it.",
-            f"{broken:,}",
-            f"{len(tokens):,}",
-        )
-    return found, {name: (low[name], high[name]) for name in low}
-
-
-def _values(coded: CodedColumn, table: pa.Table) -> pa.Array:
-    name = coded.column.name
-    if name not in table.column_names:  # then nothing of it is known
-        return pa.nulls(table.num_rows)
-    return combine(typed(table.column(name), coded.column))
+            again = []
+            size = max(1, MOST_CANDIDATES // copies)
+            for start in range(0, len(rows), size):
+                part = rows[start : start + size]
+                stream = chunks.stream(number, turn, start)
+                drawn, page, _ = attempt(part.repeat(copies), stream)
+                kept = page.kept().reshape(-1, copies)
+                first = np.arange(len(part)) * copies + kept.argmax(1)
+                good = kept.any(1)
+                use(part[good], drawn, page, first[good])
+                again.append(part[~good])
+            rows = np.concatenate(again)
+        count.unmet += len(rows)
+    count.rows += len(tokens)
+    return found, bounds
 
 
 def expect(

@@ -99,8 +99,9 @@ class TrainConfig:
     patience: int = option(3, "worse looks in a row before training stops", minimum=1)
     finish: float = option(
         0.5,
-        "after an early stop, steps with all rows, as a share of those taken before",
+        "after an early stop, steps with all rows, as a share of the steps of the kept weights",
         minimum=0.0,
+        below=100.0,
     )
     target: str | None = option(
         None, "a column to be predicted: drawn last, given all others", type=str
@@ -125,7 +126,7 @@ def automatic(network: NetworkName, rows: int, columns: int) -> dict[str, Any]:
         "depth": 2 if network == "any-order" else 4,
         "learning_rate": 5e-4 if rows < 1000 else 1e-3 if rows < 3000 else 2e-3,
         "warmup": 20 if rows < 3000 else 100,
-        "batch_size": max(32, min(wide, 256 if rows < 100_000 else 512)),
+        "batch_size": max(32, wide) if wide < 256 else 256 if rows < 100_000 else 512,
         "dropout": 0.2 if rows < 1000 else 0.1 if rows < 5000 else 0.0,
         # Enough rows to tell when to stop; beyond that, every row is worth more in training.
         "valid_share": min(0.1, max(0.05, 500 / max(rows, 1))),

@@ -1,4 +1,4 @@
-"""New rows, completed rows and imputed tables from a fitted model, in batches of bounded size.
+"""New rows from a fitted model, in batches of bounded size.
 
 Tables, codes and networks meet here; what users typed was checked by the callers, and the drawing
 itself is `sample`'s.
@@ -21,7 +21,7 @@ from tabmt.errors import UserError
 from tabmt.learned import Learned
 from tabmt.networks import AnyNetwork
 from tabmt.prompts import Prompt
-from tabmt.rulebook import Page
+from tabmt.rulebook import TRIES_PER_CODE, Page
 from tabmt.sample import Improbable, Keeper, draw_order, fill_where
 from tabmt.schema import but_the_table_has
 from tabmt.seeds import derive, numpy_stream
@@ -78,7 +78,10 @@ def temperatures(temperature: float | Mapping[str, float] | None, learned: Learn
 
 def rows_in_batches(learned: Learned, rows: int, request: Request) -> Iterator[pa.Table]:
     """New rows. A table of several parts comes well mixed."""
-    chunk = _chunk(rows, [coded.size for coded in learned.codec.token_columns])
+    sizes = [coded.size for coded in learned.codec.token_columns]
+    if learned.book.rules:  # which try several numbers of each code
+        sizes = [TRIES_PER_CODE * size for size in sizes]
+    chunk = _chunk(rows, sizes)
     if request.complete:
         for column in learned.codec.schema.columns:
             if column.reason == "nothing but gaps":

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from tabmt import completion, tables, text
 from tabmt.codecs import Bounds, NumericCodec, TableCodec, as_given, typed
+from tabmt.completion import Broken
 from tabmt.config import Imputation
 from tabmt.errors import UserError
 from tabmt.generate import BATCH_ROWS, Request
@@ -32,10 +33,11 @@ def completed(
     else:
         whole, _ = tables.load(_one_row(source))
         found = _repeated(whole, rows)
-    first, warned = 0, set[str]()
+    first, warned, count = 0, set[str](), Broken()
     for table in found:
-        yield _complete_part(learned, table, keep, request, first, warned)
+        yield _complete_part(learned, table, keep, request, first, warned, count)
         first += table.num_rows
+    count.tell()
 
 
 def _one_row(source: Any) -> Any:
@@ -57,7 +59,13 @@ def _repeated(table: pa.Table, rows: int) -> Iterator[pa.Table]:
 
 
 def _complete_part(
-    learned: Learned, table: pa.Table, keep: Any, request: Request, first: int, warned: set[str]
+    learned: Learned,
+    table: pa.Table,
+    keep: Any,
+    request: Request,
+    first: int,
+    warned: set[str],
+    count: Broken,
 ) -> pa.Table:
     codec = learned.codec
     tokens = partial_tokens(codec, table, warned=warned)
@@ -66,11 +74,23 @@ def _complete_part(
     for place, coded in enumerate(codec.token_columns):
         if coded.column.name in places:
             tokens[~kept[:, places[coded.column.name]], place] = MASK
-    tokens, within = completion.complete(learned, tokens, table, request, first_row=first)
+    tokens, within = completion.complete(
+        learned, tokens, _only(table, kept), request, first_row=first, count=count
+    )
     drawn = codec.decode(
         tokens, seed=request.seed, first_row=first, how=request.decode, within=within
     )
     return put_prompts(codec, table, kept, drawn)
+
+
+def _only(table: pa.Table, kept: np.ndarray) -> pa.Table:
+    """The table with gaps where cells are not kept."""
+    rows = np.arange(table.num_rows)
+    columns = [
+        combine(column).take(pa.array(rows, mask=~kept[:, place]))
+        for place, column in enumerate(table.columns)
+    ]
+    return pa.table(columns, names=table.column_names)
 
 
 def _kept(table: pa.Table, keep: Any, seed: int, first: int) -> np.ndarray:
@@ -114,7 +134,7 @@ def imputed(
     left = [place for place, coded in enumerate(codec.token_columns) if coded.column.name in leave]
     request = dataclasses.replace(request, complete=True)
     seed = derive(request.seed, "draw", draw) if draw else request.seed
-    first = 0
+    first, count = 0, Broken()
     for table in tables.in_parts(iter(parts), BATCH_ROWS):  # the same rows, however it was cut
         codec.check_columns(table)
         tokens = partial_tokens(codec, table, leave, warned)
@@ -122,7 +142,7 @@ def imputed(
         within: dict[str, Bounds] = {}
         if how == "draw":
             tokens, within = completion.complete(
-                learned, tokens, table, request, first_row=first, leave=left, draw=draw
+                learned, tokens, table, request, first_row=first, count=count, leave=left, draw=draw
             )
         else:
             tokens, means = completion.expect(learned, tokens, how, request.threads)
@@ -137,6 +157,7 @@ def imputed(
             drawn = put_means(codec, drawn, means)
         yield fill_gaps(codec, table, drawn, leave)
         first += table.num_rows
+    count.tell()
 
 
 def partial_tokens(

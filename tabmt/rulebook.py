@@ -31,6 +31,7 @@ from tabmt.values import plain_values
 log = logging.getLogger(__name__)
 
 TRIES_PER_CODE = 16
+NO_CODE = -1
 LAST_RESORT = 1e-6  # weight of a bin's ends, and of a solved number: taken if nothing else fits
 
 
@@ -99,7 +100,8 @@ def _check_against(rules: Sequence[Rule], codec: TableCodec, table: pa.Table) ->
 
 
 class Page:
-    """A chunk of rows being drawn under a rule book."""
+    """A chunk of rows being drawn under a rule book. What is known of a row may differ from what is
+    known of another; a code of NO_CODE is none that combinations could be looked up by."""
 
     def __init__(
         self,
@@ -114,50 +116,61 @@ class Page:
         self._book, self._rows, self._rng = book, rows, rng
         self._base, self._prompts = base, prompts
         self._columns = codec.token_columns
+        self._by_name = {coded.column.name: coded for coded in codec.coded}
         self._places = {coded.column.name: i for i, coded in enumerate(self._columns)}
-        self._values: dict[str, np.ndarray] = {}  # floats or words of decided columns, (B,)
+        nothing = np.zeros(rows, bool)
+        self._values: dict[str, np.ndarray] = {}  # floats or words, (B,)
         self._gaps: dict[str, np.ndarray] = {}
-        self._codes: dict[str, np.ndarray] = {}
-        self._given: set[str] = set()
+        self._codes = {name: np.full(rows, NO_CODE) for name in self._places}
+        self._decided = {name: nothing.copy() for name in book.columns()}
+        self._given = {name: nothing.copy() for name in book.columns()}
+        self._excused = {rule.name: nothing for rule in book.rules}
         self._pending: _Candidates | None = None
-        self.units: dict[str, np.ndarray] = {}  # of decided columns of numbers, (B,)
-        self.failed = np.zeros(rows, bool)
-        for coded in codec.coded:
-            name = coded.column.name
-            if name in book.columns() and name not in self._places:  # a constant
-                same = np.zeros(rows, np.int64)
-                self._decide(coded, coded.decode(same, rng, "inside", 0, 0, None))
+        self.units: dict[str, np.ndarray] = {}  # of drawn numbers, (B,); NaN where they are given
+        self.failed = nothing.copy()
+        for name in book.columns() - self._places.keys():  # constants
+            coded, same = self._by_name[name], np.zeros(rows, np.int64)
+            self._decide(coded, coded.decode(same, rng, "inside", 0, 0, None), ~nothing)
+            self._given[name] = ~nothing
 
-    def give(self, place: int, codes: np.ndarray | None, values: pa.Array) -> None:
-        """A column that is known beforehand, (B,): its codes and its values. Without codes its
-        gaps stay gaps."""
-        coded = self._columns[place]
-        self._given.add(coded.column.name)
-        if codes is not None:
-            self._codes[coded.column.name] = codes
-        self._decide(coded, values)
+    def give(self, name: str, known: np.ndarray, codes: np.ndarray, values: pa.Array) -> None:
+        """What is known of a column beforehand, (B,) each. Given gaps have no code."""
+        self._given[name] = self._given[name] | known
+        self._decide(self._by_name[name], values, known)
+        if name in self._places:
+            self._codes[name] = np.where(known & ~self._gaps[name], codes, NO_CODE)
+
+    def excuse(self) -> np.ndarray:
+        """Which rows break a rule by what is given alone, (B,): nothing can be drawn to keep it."""
+        for rule in self._book.rules:
+            if rule.together:
+                self._excused[rule.name] = ~self._seen_together(rule)
+                continue
+            whole = np.logical_and.reduce([self._given[name] for name in rule.columns])
+            if whole.any():
+                self._excused[rule.name] = whole & self._breaks(rule)
+        return np.asarray(np.logical_or.reduce(list(self._excused.values())))
 
     def allowed(self, place: int) -> np.ndarray | None:
         """Weights of each code for each row, (B, K); None if no rule binds here."""
         coded = self._columns[place]
         name = coded.column.name
-        if name in self._given:
-            return None
-        binding = [
-            rule
-            for rule in self._book.rules
-            if name in rule.columns
-            and not rule.together
-            and all(other in self._values for other in rule.columns if other != name)
-        ]
-        partners = [
-            rule
-            for rule in self._book.rules
-            if name in rule.columns
-            and rule.together
-            and any(other in self._codes for other in rule.columns if other != name)
-        ]
         self._pending = None
+        if name not in self._given or self._given[name].all():
+            return None
+        open_ = ~self._given[name]
+        binding, partners = [], []
+        for rule in self._book.rules:
+            others = [other for other in rule.columns if other != name]
+            if len(others) == len(rule.columns):
+                continue
+            if rule.together:
+                if any((self._codes[o] != NO_CODE).any() for o in others if o in self._places):
+                    partners.append(rule)
+                continue
+            rows = np.logical_and.reduce([open_, *(self._decided[other] for other in others)])
+            if rows.any():
+                binding.append((rule, rows))
         if not binding and not partners:
             return None
         base = self._base[place]
@@ -168,7 +181,7 @@ class Page:
         for rule in partners:
             weights = weights * self._go_together(rule, name, coded.size)
         dead = ~(weights > 0).any(1)
-        self.failed |= dead
+        self.failed |= dead & open_
         weights[dead] = 1.0 if base is None else base
         return weights
 
@@ -176,9 +189,11 @@ class Page:
         """Decide the numbers of a column's codes, (B,)."""
         coded = self._columns[place]
         name = coded.column.name
-        if name not in self._book.columns() or name in self._given:
+        if name not in self._given or self._given[name].all():
             return
-        self._codes[name] = codes
+        new = ~self._given[name]
+        self._codes[name] = np.where(new, codes, self._codes[name])
+        codes = np.where(new, codes, 0)
         prompt = self._prompts.get(name)
         within = None
         if isinstance(coded.codec, NumericCodec):
@@ -191,53 +206,74 @@ class Page:
             if within is not None:
                 low, high = within
                 within = np.where(known, low, -np.inf), np.where(known, high, np.inf)
-            self.units[name] = coded.codec.codes.decode(own, self._rng, "inside", within)
-            within = self.units[name], self.units[name]
+            units = coded.codec.codes.decode(own, self._rng, "inside", within)
+            self.units[name] = np.where(new, units, np.nan)
+            within = units, units
         values = coded.decode(codes, self._rng, "inside", 0, 0, within)
-        self._decide(coded, values)
+        self._decide(coded, values, new)
 
     def kept(self) -> np.ndarray:
-        """(B,) bool: rows that keep every rule."""
+        """(B,) bool: rows that keep every rule, but for what they are excused from."""
         kept = ~self.failed
         for rule in self._book.rules:
-            if not rule.together:
-                kept &= ~np.broadcast_to(rule.broken(self._values, self._gaps), kept.shape)
-            else:
-                own = [name for name in rule.columns if name in self._places]
-                here = [i for i, name in enumerate(own) if name in self._codes]
-                rows = np.stack([self._codes[own[i]] for i in here], axis=1)
-                seen = self._book.combinations[rule.name][:, here]
-                known = {tuple(row) for row in seen.tolist()}
-                kept &= np.array([tuple(row) in known for row in rows.tolist()], bool)
+            broken = ~self._seen_together(rule) if rule.together else self._breaks(rule)
+            kept &= ~broken | self._excused[rule.name]
         return kept
 
     def broken_most(self) -> Rule:
         """The rule that most rows break, for an error."""
         shares = [
-            0.0 if rule.together else float(np.mean(rule.broken(self._values, self._gaps)))
+            0.0 if rule.together else float(np.mean(self._breaks(rule)))
             for rule in self._book.rules
         ]
         return self._book.rules[int(np.argmax(shares))]
 
-    def _decide(self, coded: CodedColumn, values: pa.Array) -> None:
+    def _breaks(self, rule: Rule) -> np.ndarray:
+        return np.broadcast_to(rule.broken(self._values, self._gaps), (self._rows,))
+
+    def _decide(self, coded: CodedColumn, values: pa.Array, rows: np.ndarray) -> None:
         name = coded.column.name
-        self._values[name], self._gaps[name] = plain_values(
-            pa.chunked_array([values]), coded.column
-        )
+        found, gaps = plain_values(pa.chunked_array([values]), coded.column)
+        self._values[name] = np.where(rows, found, self._values.get(name, found))
+        self._gaps[name] = np.where(rows, gaps, self._gaps.get(name, gaps))
+        self._decided[name] = self._decided[name] | rows
+
+    def _own(self, rule: Rule) -> list[str]:
+        """The columns that a rule's combinations are made of: constants have no codes."""
+        return [name for name in rule.columns if name in self._places]
+
+    def _seen_together(self, rule: Rule) -> np.ndarray:
+        """(B,) bool: rows whose codes, as far as they have some, go together."""
+        own = self._own(rule)
+        if not own:
+            return np.ones(self._rows, bool)
+        rows = np.stack([self._codes[name] for name in own], axis=1)
+        distinct, which = np.unique(rows, axis=0, return_inverse=True)
+        seen = self._book.combinations[rule.name]
+        fits = np.array([_fitting(seen, codes).any() for codes in distinct], bool)
+        return np.asarray(fits[which.ravel()])
 
     def _go_together(self, rule: Rule, name: str, size: int) -> np.ndarray:
-        """(B, K): codes seen together with those decided."""
-        own = [column for column in rule.columns if column in self._places]
-        seen = self._book.combinations[rule.name]
+        """(B, K): codes seen together with those decided; all for a row that is excused."""
+        own = self._own(rule)
         here = own.index(name)
-        others = [i for i, column in enumerate(own) if column in self._codes and column != name]
-        decided = np.stack([self._codes[own[i]] for i in others], axis=1)
-        distinct, which = np.unique(decided, axis=0, return_inverse=True)
+        rows = np.stack([self._codes[column] for column in own], axis=1)
+        rows[:, here] = NO_CODE
+        distinct, which = np.unique(rows, axis=0, return_inverse=True)
+        seen = self._book.combinations[rule.name]
         table = np.zeros((len(distinct), size))
         for place, codes in enumerate(distinct):
-            fits = (seen[:, others] == codes).all(1)
-            table[place, seen[fits, here]] = 1.0
-        return np.asarray(table[which.ravel()])
+            if (codes == NO_CODE).all():
+                table[place] = 1.0
+            table[place, seen[_fitting(seen, codes), here]] = 1.0
+        found = np.asarray(table[which.ravel()])
+        found[self._excused[rule.name]] = 1.0
+        return found
+
+
+def _fitting(seen: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """Which combinations agree with some codes, as far as these are known."""
+    return np.asarray(((seen == codes) | (codes == NO_CODE)).all(1))
 
 
 @dataclass
@@ -293,18 +329,18 @@ class _Candidates:
 
     def weigh(
         self,
-        rules: Sequence[Rule],
+        rules: Sequence[tuple[Rule, np.ndarray]],
         known: Mapping[str, np.ndarray],
         gaps: Mapping[str, np.ndarray],
         rows: int,
     ) -> np.ndarray:
-        """(B, K): the share of each code's candidates that keep all rules."""
+        """(B, K): the share of each code's candidates that keep all rules, each in its rows."""
         name = self.coded.column.name
         columns = {key: value[:, None] for key, value in known.items()} | {name: self.values[None]}
         holes = {key: value[:, None] for key, value in gaps.items()} | {name: self.gaps[None]}
         self.fits = np.ones((rows, len(self.values)), bool)
-        for rule in rules:
-            self.fits &= ~rule.broken(columns, holes)
+        for rule, bound in rules:
+            self.fits &= ~(rule.broken(columns, holes) & bound[:, None])
         weights = np.zeros((rows, self.coded.size))
         for code in np.unique(self.owner):
             here = self.owner == code
@@ -317,7 +353,7 @@ class _Candidates:
     def _solve(
         self,
         codec: NumericCodec,
-        rules: Sequence[Rule],
+        rules: Sequence[tuple[Rule, np.ndarray]],
         known: Mapping[str, np.ndarray],
         gaps: Mapping[str, np.ndarray],
         weights: np.ndarray,
@@ -325,7 +361,7 @@ class _Candidates:
         name = self.coded.column.name
         (zero, one), _ = _plain(codec.grid.values(np.array([0.0, 1.0])), self.coded)
         rows = len(weights)
-        for rule in rules:
+        for rule, bound in rules:
             for equation in rule.equations():
                 at = [
                     rule.difference(equation, {**known, name: np.full(rows, x)})
@@ -340,11 +376,12 @@ class _Candidates:
                 units = np.broadcast_to(np.where(np.isfinite(units), units, 0.0), (rows,))
                 codes, outside = codec.codes.encode(units)
                 values, holes = _plain(codec.grid.values(units), self.coded)
-                good = ~outside & (self._share(codes) > 0)
+                good = bound & ~outside & (self._share(codes) > 0)
                 if self.prompt is not None:
                     good &= self.prompt.admits(units)
-                for other in rules:
-                    good &= ~other.broken({**known, name: values}, {**gaps, name: holes})
+                for other, there in rules:
+                    broken = other.broken({**known, name: values}, {**gaps, name: holes})
+                    good &= ~(broken & there)
                 good &= np.isnan(self.solved)
                 self.solved[good] = units[good]
                 extra = np.zeros_like(weights)

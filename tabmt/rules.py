@@ -3,6 +3,7 @@
 A rule is an expression over column names with + - * /, comparisons, `in`, `and`, `or`, `not`,
 numbers and quoted text; names that are not plain words stand in backticks. `if A then B` holds
 where A does not. A row with a gap in a column that the rule names cannot break it.
+`matches(column, 'pattern')` holds where all of a text fits a regular expression.
 `together(city, country)` allows only the combinations that the training table has.
 """
 
@@ -12,7 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -72,10 +73,10 @@ class Rule:
             if len(set(names)) < 2:
                 raise UserError(f"The rule {name!r} needs two columns or more: {text!r}.")
             return cls(name, text, (), tuple(names))
-        # `a + b = c` is what people write; inside quotes it is text.
+        # `a + b = c` is what people write; inside quotes it is text, letter for letter.
         pieces = TEXT.split(hidden)
         hidden = "".join(
-            piece if place % 2 else SINGLE_EQUALS.sub("==", piece)
+            piece.replace("\\", "\\\\") if place % 2 else SINGLE_EQUALS.sub("==", piece)
             for place, piece in enumerate(pieces)
         )
         parts = IF_THEN.match(hidden)
@@ -86,8 +87,9 @@ class Rule:
             raise UserError(f"The rule {name!r} cannot be read: {text!r} ({error.msg}).") from error
         columns: list[str] = []
         for tree in trees:
+            called = {found.func for found in filter(_is_match, ast.walk(tree))}
             for node in ast.walk(tree):
-                if isinstance(node, ast.Name):
+                if isinstance(node, ast.Name) and node not in called:
                     if node.id.startswith("__column"):
                         node.id = quoted[int(node.id.removeprefix("__column"))]
                     if node.id not in columns:
@@ -160,10 +162,27 @@ class Rule:
                 return ARITHMETIC[type(node.op)](value(node.left), value(node.right))
             case ast.Compare():
                 return self._compare(node, columns)
+            case ast.Call(args=[one, ast.Constant(value=str() as pattern)]) if _is_match(node):
+                return self._matches(value(one), pattern)
         raise UserError(
             f"The rule {self.name!r} has a part that is not allowed: {ast.unparse(node)!r}. "
-            "Use + - * /, comparisons, in, and, or, not, numbers and quoted text."
+            "Use + - * /, comparisons, in, and, or, not, matches(column, 'pattern'), numbers and "
+            "quoted text."
         )
+
+    def _matches(self, values: Any, pattern: str) -> Any:
+        try:
+            expression = re.compile(pattern)
+        except re.error as error:
+            raise UserError(
+                f"The rule {self.name!r} has a pattern that cannot be read: {pattern!r} ({error})."
+            ) from error
+        found = np.asarray(values)
+        if found.dtype.kind != "U":
+            raise TypeError("matches is for text")
+        words, which = np.unique(found, return_inverse=True)
+        fits = np.array([expression.fullmatch(word) is not None for word in words.tolist()], bool)
+        return fits[which].reshape(found.shape)
 
     def _truth(self, value: Any) -> Any:
         found = np.asarray(value)
@@ -189,6 +208,15 @@ class Rule:
                 raise TypeError("`is` compares nothing here; use ==")
             left = right
         return functools.reduce(np.logical_and, results)
+
+
+def _is_match(node: ast.AST) -> TypeGuard[ast.Call]:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "matches"
+        and not node.keywords
+    )
 
 
 def _floats(value: Any) -> bool:

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 POOL = 2  # candidates per row when several columns are restricted ...
 LEAST_CANDIDATES = 1024  # ... as picking among a handful is hardly picking at all ...
 MOST_CANDIDATES = 64  # ... and how many there may be, per row or of those, before rows repeat
+MOST_AT_ONCE = 65_536  # candidates of a chunk: memory is bounded
 LEAST_MASS = 1e-8  # a condition that so little of the distribution meets cannot be met
 
 Allowed = Sequence[Tensor | None]
@@ -71,7 +72,7 @@ class Filling:
         logits = self._state.logits(asked, column)  # (P, K)
         rows = blank[which].nonzero().squeeze(1)  # (B,)
         if allowed is not None and allowed.dim() == 2:
-            allowed = allowed[rows]
+            allowed = allowed.to(rows.device)[rows]
         codes = torch.full_like(which, MASK)
         codes[rows], masses[rows] = draw(
             logits,
@@ -169,7 +170,8 @@ def fill_where(
     open_ = [column for column in asked if int((_weights(allowed, column) > 0).sum()) > 1]
     several = len(open_) > 1
     count = max(rows * POOL, LEAST_CANDIDATES) if several else rows
-    most = max(rows, LEAST_CANDIDATES) * MOST_CANDIDATES if several else rows
+    most = max(count, min(max(rows, LEAST_CANDIDATES) * MOST_CANDIDATES, MOST_AT_ONCE))
+    most = most if several else rows
     while True:
         blank = torch.full((count, len(temperature)), MASK, device=device)
         filling = Filling(net, blank, temperature=temperature, generator=generator)
@@ -302,7 +304,8 @@ def draw(
         assert bool((allowed > 0).any(-1).all()), "no code is allowed"
         everything = scaled.logsumexp(1)  # (P,)
         if allowed.dim() == 2:  # each row has its own
-            scaled, everything, which = scaled[which], everything[which], torch.arange(len(which))
+            scaled, everything = scaled[which], everything[which]
+            which = torch.arange(len(which), device=which.device)
         if temperature == 0.0:
             return scaled.masked_fill(allowed <= 0, -torch.inf).argmax(1)[which], masses
         # Before the softmax, so that allowed codes do not vanish beside likelier forbidden ones.

@@ -387,15 +387,19 @@ def train(
             now = time.monotonic()
             if on_step is not None:
                 here, done = now - started, progress()
+                left = elapsed() * max(1 / max(done, 1e-9) - 1, 0.0)
+                if finish_step is not None:
+                    steps_left = (1 - finished()) * config.finish * kept_step
+                    left = min(left, steps_left * here / (step - steps_before))
                 on_step(
                     Progress(
                         step=step,
                         steps=config.steps if config.minutes is None else None,
                         loss=value,
-                        valid=valid,
+                        valid=valid if finish_step is None else kept_valid,
                         rows_per_second=(step - steps_before) * config.batch_size / max(here, 1e-9),
                         seconds=elapsed(),
-                        seconds_left=elapsed() * max(1 / max(done, 1e-9) - 1, 0.0),
+                        seconds_left=left,
                     )
                 )
             if save is not None and now - saved_at >= config.checkpoint_every:

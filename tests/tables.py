@@ -1,6 +1,7 @@
 """Small tables for tests: plain functions, seeded, with something of everything."""
 
 import datetime as dt
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -57,3 +58,27 @@ def every_type() -> pa.Table:
         "constant": pa.array([7] * 30, pa.int16()),
     }
     return pa.table(columns)
+
+
+HEADER_OF_FLOWS = (
+    "Date first seen,Duration,Proto,Src IP Addr,Src Pt,Dst IP Addr,Dst Pt,Packets,Bytes,Flows,"
+    "Flags,Tos,class,attackType,attackID,attackDescription"
+)
+FLOW_LINES = [  # as published, padding and all
+    "2017-03-15 00:01:16.632,    0.000,TCP  ,192.168.100.5,   445,192.168.220.16,58844.0,"
+    "       1,     108,    1,.AP...,  0,normal,---,---,---",
+    "2017-03-19 23:59:59.999,  102.743,UDP  ,192.168.200.8, 33333,DNS,   53.0,       2,     164,"
+    "    1,......,  0,normal,---,---,---",
+    "2017-03-16 12:00:00.000,    3.102,TCP  ,10009_94,   443,192.168.210.5,50001.0,    1.1 M,"
+    "  1.2 M,    1,.AP.SF, 16,normal,---,---,---",
+    "2017-03-17 08:30:01.007,    0.000,ICMP ,192.168.220.4,     0,192.168.100.3,    3.1,       1,"
+    "      84,    1,......,192,normal,---,---,---",
+    "2017-03-17 08:30:02.007,    0.000,ICMP ,EXT_SERVER,     0,192.168.100.3,    8.0,       1,"
+    "      84,    1,......,  0,victim,dos,17,DoS flags",
+]
+
+
+def weekly_file(path: Path, *lines: str) -> Path:
+    """A file of flows as CIDDS-001 publishes them."""
+    path.write_text("\n".join((HEADER_OF_FLOWS, *lines)) + "\n")
+    return path

@@ -13,7 +13,7 @@ LAYERS = [  # a module may import only from earlier lines
     {"config", "grid", "text"},
     {"identifiers", "quantize", "schema", "rules"},
     {"tables", "codecs", "fields", "where", "values", "devices"},
-    {"codec_parts", "networks", "prompts"},
+    {"codec_parts", "networks", "prompts", "netflow"},
     {"rulebook"},
     {"train", "sample", "likelihood"},
     {"artifact", "card", "calibrate"},
@@ -26,7 +26,7 @@ LAYERS = [  # a module may import only from earlier lines
     {"evaluate", "search"},
     {"report"},
     {"console", "arguments"},
-    {"cli_search"},
+    {"cli_search", "cli_netflow"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -41,6 +41,7 @@ FORBIDDEN = {
     "prompts": {"torch"},
     "codecs": {"torch"},
     "metrics": {"torch"},
+    "netflow": {"torch"},
     "evaluate": {"torch"},
     "quantize": {"torch", "pyarrow"},
     "schema": {"torch"},

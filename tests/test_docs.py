@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tabmt.cli import main
-from tests.tables import mixed_frame
+from tests.tables import FLOW_LINES, mixed_frame, weekly_file
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -32,6 +32,7 @@ def test_shell_lines_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mixed_frame().to_csv("people.csv", index=False)
     mixed_frame(80).to_csv("more_people.csv", index=False)
+    weekly_file(Path("week1.csv"), *FLOW_LINES[:2] * 150)
     for block in SHELL.finditer(page.read_text()):
         for line in block[1].splitlines():
             words = shlex.split(line, comments=True)

@@ -202,4 +202,66 @@ def test_rows_that_break_a_rule_by_what_is_known_are_told_of_and_kept(model, cap
     rows["x"] = np.nan
     filled = model.impute(rows, seed=1)
     assert filled.loc[3, ["a", "b", "c"]].tolist() == [10, 10, 30]
-    assert "1 of 20 rows break a rule: what is known of them does" in caplog.text
+    assert "1 of 20 rows break a rule by what is known of them." in caplog.text
+
+
+TINY = {"width": 16, "depth": 1, "heads": 2, "max_bins": 15, "threads": 1}
+
+
+def sums(rows: int = 2000) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    a, b, f = rng.integers(0, 100, (3, rows))
+    table = pd.DataFrame({"a": a, "b": b, "c": a + b, "f": f, "g": f + rng.integers(0, 50, rows)})
+    return table.assign(lim=200)
+
+
+@pytest.fixture(scope="module")
+def sum_model() -> TabMT:
+    rules = {"sum": "a + b == c", "order": "f <= g", "limit": "g <= lim"}
+    return TabMT(steps=60, **TINY).fit(sums(), schema={"rules": rules})
+
+
+def test_a_rule_that_few_draws_keep_is_kept_all_the_same(sum_model, caplog):
+    rows = sum_model.sample(prompts=pd.DataFrame({"c": [2, 5, 10] * 60}), seed=0)
+    assert (rows["a"] + rows["b"] == rows["c"]).all()
+    assert "break a rule" not in caplog.text
+
+
+def test_a_rule_broken_by_known_cells_does_not_set_the_others_free(sum_model, caplog):
+    prompts = pd.DataFrame({"c": [30] * 100, "f": [40] * 100, "g": [10] * 100})
+    rows = sum_model.sample(prompts=prompts, seed=0)
+    assert (rows["a"] + rows["b"] == 30).all()
+    assert "100 of 100 rows break a rule by what is known of them." in caplog.text
+
+
+def test_known_values_of_a_column_that_never_varied_bind_too(sum_model):
+    rows = sum_model.sample(prompts=pd.DataFrame({"lim": [60] * 100}), seed=0)
+    assert (rows["g"] <= 60).all()
+    gappy = sums(100).assign(lim=90, g=None)
+    assert (sum_model.impute(gappy.astype({"g": "Int64"}), seed=0)["g"] <= 90)[
+        gappy["f"] <= 90
+    ].all()
+
+
+def test_gaps_that_stay_gaps_break_no_combination(caplog):
+    table = pd.DataFrame({"city": ["Oslo", "Paris"] * 100, "x": range(200)})
+    table["country"] = table["city"].map(COUNTRY)
+    rules = {"place": "together(city, country)"}
+    model = TabMT(steps=2, **TINY).fit(table, schema={"rules": rules})
+    gappy = table.assign(x=table["x"].astype("Int64").mask(table["x"] < 50))
+    gappy.loc[10:20, ["city", "country"]] = None
+    filled = model.impute(gappy, columns=["x"], seed=0)
+    assert filled["city"].isna().sum() == 11 and "break a rule" not in caplog.text
+    one_gap = table.copy()
+    one_gap.loc[0, "city"] = None
+    learned = TabMT(steps=2, **TINY).fit(one_gap, schema={"rules": rules})
+    gappy = table.assign(city=pd.Series([None] * 200, dtype="str"), country=None)
+    filled = learned.impute(gappy.astype({"country": "str"}), columns=["country", "x"], seed=0)
+    assert set(filled["country"]) == {"NO", "FR"} and "break a rule" not in caplog.text
+
+
+def test_columns_that_never_varied_go_together():
+    table = pd.DataFrame({"city": ["Oslo"] * 50, "country": ["NO"] * 50, "x": range(50)})
+    rules = {"place": "together(city, country)"}
+    rows = TabMT(steps=2, **TINY).fit(table, schema={"rules": rules}).sample(20, seed=0)
+    assert set(rows["city"] + rows["country"]) == {"OsloNO"}

@@ -41,7 +41,8 @@ def test_rows_that_break_a_rule_are_found_and_gaps_cannot(text, broken):
         (
             "a.__class__ == 1",
             "The rule 'r' has a part that is not allowed: 'a.__class__'. "
-            "Use + - * /, comparisons, in, and, or, not, numbers and quoted text.",
+            "Use + - * /, comparisons, in, and, or, not, matches(column, 'pattern'), numbers and "
+            "quoted text.",
         ),
         ("a + city > 1", None),
         ("city > 5", None),
