@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tabmt.loss import PART, ChunkedCrossEntropy
 from tabmt.tokens import MASK
 
 EMBEDDING_SD = 0.05  # paper, appendix "Pseudocode": embeddings, end points and mask token alike
@@ -191,6 +192,18 @@ class Fields(nn.Module):
         codes = self.codes_of(column)
         raw = F.linear(x, table[codes], self.bias[codes])  # (B, D) @ (D, K) -> (B, K)
         return raw / torch.sigmoid(self.temperature[column])
+
+    def cross_entropy(self, table: Tensor, x: Tensor, column: int, codes: Tensor) -> Tensor:
+        """Summed nats of the codes of a field, (B, D) and (B,); MASK does not count."""
+        size = self.sizes[column]
+        if len(x) * size <= PART:
+            logits = self.logits(table, x, column)
+            return F.cross_entropy(logits, codes, reduction="sum", ignore_index=MASK)
+        own, tau = self.codes_of(column), torch.sigmoid(self.temperature[column])
+        bias = self.bias[own] / tau
+        parts = (x / tau, table[own], bias, codes, max(1, PART // size))
+        total: Tensor = ChunkedCrossEntropy.apply(*parts)  # type: ignore[no-untyped-call]
+        return total
 
     def fold(self) -> tuple[Linear, ...]:
         """The traditional linear layer of each field with the same logits, for inference."""

@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "tabmt"
 LAYERS = [  # a module may import only from earlier lines
     {"errors", "tokens", "seeds"},
-    {"config", "grid", "text"},
+    {"config", "grid", "text", "loss"},
     {"identifiers", "quantize", "schema", "rules"},
     {"tables", "codecs", "fields", "where", "values", "devices"},
     {"codec_parts", "networks", "prompts", "netflow"},
@@ -33,6 +33,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 TABLES = {"pandas", "polars", "pyarrow"}
 FORBIDDEN = {
     "fields": TABLES,
+    "loss": TABLES,
     "networks": TABLES,
     "train": TABLES,
     "sample": TABLES,

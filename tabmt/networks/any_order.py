@@ -87,10 +87,7 @@ class AnyOrderNetwork(nn.Module):
         x = self._outputs(table, tokens, orders, generator)  # (C, B, D)
         total = x[:0].sum()
         for column, part in enumerate(x):
-            logits = self.fields.logits(table, part, column)  # (B, K)
-            total = total + F.cross_entropy(
-                logits, tokens[:, column], reduction="sum", ignore_index=MASK
-            )
+            total = total + self.fields.cross_entropy(table, part, column, tokens[:, column])
         return total, int((tokens != MASK).sum())
 
     def log_prob(self, tokens: Tensor, orders: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ from tabmt.tokens import MASK
 
 POSITION_SD = 0.01  # paper, appendix "Pseudocode"
 CELLS = 64  # cells of a field that are scored at a time come in multiples of this
-NO_LOSS = -100
 ROWS_AT_ONCE = 128  # in sampling: what a block makes of so many rows stays in the processor's cache
 
 
@@ -90,7 +89,7 @@ class MaskedNetwork(nn.Module):
         picked = F.embedding(rows * len(sizes) + columns, x.flatten(0, 1))  # (cells, D)
         # From here on only these cells: no other reads what the last MLP makes of them.
         picked = self.norm(last.think(picked, generator, rows))
-        targets = torch.where(scored[columns, rows], tokens[rows, columns], NO_LOSS)  # (cells,)
+        targets = torch.where(scored[columns, rows], tokens[rows, columns], MASK)  # (cells,)
 
         total = picked[:0].sum()  # zero, with gradients of zero where nothing is scored
         parts = sizes.tolist()
@@ -99,8 +98,7 @@ class MaskedNetwork(nn.Module):
         ):
             if len(part) == 0:
                 continue
-            logits = self.fields.logits(table, part, column)  # (cells of the column, K)
-            total = total + F.cross_entropy(logits, codes, reduction="sum", ignore_index=NO_LOSS)
+            total = total + self.fields.cross_entropy(table, part, column, codes)
         return total, int(counts.sum())
 
     def log_prob(self, tokens: Tensor, orders: Tensor) -> Tensor:
