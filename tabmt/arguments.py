@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from tabmt.config import PRESETS
 from tabmt.errors import UserError
 
 
@@ -71,12 +72,17 @@ def options_from(*config_classes: type[Any]) -> Callable[[Any], Any]:
 
 
 def read_config(path: str, allowed: Collection[str]) -> dict[str, Any]:
-    """Settings from a TOML file that `tabmt tune` or a person wrote."""
+    """Settings from a TOML file that `tabmt tune` or a person wrote, or one of the paper's."""
+    if path in PRESETS:
+        return dict(PRESETS[path])
     try:
         with open(path, "rb") as file:
             found = tomllib.load(file)
     except FileNotFoundError as error:
-        raise UserError(f"There is no configuration file {path!r}.") from error
+        raise UserError(
+            f"There is no configuration file {path!r}; give a TOML file, or the name of one of the "
+            f"paper's models: {', '.join(PRESETS)}."
+        ) from error
     except OSError as error:
         raise UserError(
             f"The configuration file {path!r} cannot be read: {error.strerror}."

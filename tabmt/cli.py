@@ -104,7 +104,7 @@ def schema(table: str, output: str | None, overrides: str | None, gaps: Any) -> 
 @click.option("--schema", "schema_file", help="a schema file, as `tabmt schema` writes it")
 @click.option("--from", "start", help="go on from this model, on new rows of its schema")
 @click.option("--resume", is_flag=True, help="continue an interrupted fit of the same model file")
-@click.option("--config", "config_file", help="a TOML file of settings, as `tabmt tune` writes it")
+@click.option("--config", "config_file", help="a TOML file of settings, or S, M, L of the paper")
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="the same seed, the same model"
 )

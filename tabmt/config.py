@@ -116,6 +116,20 @@ class TrainConfig:
     )
 
 
+PAPERS_SCHEDULE = {
+    "network": "masked",
+    "learning_rate": 2e-3,
+    "weight_decay": 1e-2,
+    "batch_size": 2048,
+    "warmup": 10_000,
+    "steps": 350_000,
+}
+PRESETS: dict[str, dict[str, Any]] = {  # paper, "Model topologies used in scaling experiments"
+    "S": {"width": 64, "depth": 12, "heads": 4, **PAPERS_SCHEDULE},
+    "M": {"width": 384, "depth": 12, "heads": 8, **PAPERS_SCHEDULE},
+    "L": {"width": 576, "depth": 24, "heads": 12, **PAPERS_SCHEDULE},
+}
+
 CELLS_PER_STEP = 4096  # wide tables learn as much of fewer rows, and take more steps a minute
 
 

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tabmt import TabMT, UserError
+from tabmt.arguments import read_config
 from tabmt.cli import main
 from tabmt.netflow import FIELDS, INVARIANTS, read_flows, schema, to_fields, to_flows, write_flows
 from tabmt.netflow.cidds import FLOWS
@@ -201,3 +202,26 @@ def test_real_flows_make_the_round_and_mostly_keep_the_invariants(tmp_path):
     gaps = dict.fromkeys(values, np.zeros(len(real), bool))
     for name, text in INVARIANTS.items():
         assert np.mean(Rule.parse(name, text).broken(values, gaps)) < 0.01, name
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [("S", (64, 12, 4)), ("M", (384, 12, 8)), ("L", (576, 24, 12))]
+)
+def test_the_papers_models_are_configurations(name, shape):
+    given = read_config(name, ())
+    model = TabMT(**given)
+    assert (model.width, model.depth, model.heads) == shape
+    assert (model.network, model.batch_size, model.steps) == ("masked", 2048, 350_000)
+
+
+def test_the_small_model_of_the_paper_fits_flows(tmp_path):
+    weekly(tmp_path, *FLOW_LINES[:4] * 10)
+    flows = str(tmp_path / "f.parquet")
+    run = CliRunner().invoke
+    run(main, ["netflow", "read", str(tmp_path / "week.csv"), "-o", flows])
+    model = str(tmp_path / "m.tabmt")
+    options = ["--config", "S", "--steps", "2", "--batch-size", "8", "--threads", "1"]
+    result = run(main, ["fit", flows, "-o", model, *options], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    shown = run(main, ["info", model]).output
+    assert "network   masked, width 64, depth 12, heads 4" in shown
