@@ -7,12 +7,12 @@ leaves what gaps depend on alone.
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
 from tabmt.networks import AnyNetwork
 from tabmt.sample import draw_order, fill
 from tabmt.seeds import derive
+from tabmt.store import TokenStore
 from tabmt.tokens import MASK
 
 ROUNDS = 6
@@ -22,7 +22,7 @@ CHUNKS = {"any-order": 48, "masked": 12}  # the masked network is a tenth as fas
 
 def calibrate_gaps(
     net: AnyNetwork,
-    tokens: np.ndarray,
+    tokens: TokenStore,
     missing: Sequence[int | None],
     *,
     seed: int,
@@ -35,7 +35,8 @@ def calibrate_gaps(
     """
     columns = [column for column, code in enumerate(missing) if code is not None]
     codes = torch.tensor([missing[column] for column in columns])
-    real = torch.from_numpy((tokens[:, columns] == codes.numpy()).mean(0))  # (gappy columns,)
+    shares = [(tokens.column(column) == missing[column]).mean() for column in columns]
+    real = torch.tensor(shares, dtype=torch.float64)  # (gappy columns,)
     rows = torch.tensor([net.fields.codes_of(column).start for column in columns]) + codes
     gaps: list[float] = []
     for turn in range(ROUNDS):

@@ -10,6 +10,7 @@ from tabmt import artifact
 from tabmt.card import Card, Settings
 from tabmt.errors import ModelFileError, UserError
 from tabmt.schema import Schema
+from tabmt.store import TokenStore
 from tabmt.train import TrainState
 
 FREE_ON_RESUME = ("checkpoint_every", "threads", "device")  # may differ between the two runs
@@ -21,10 +22,11 @@ def write(path: Path, card: Card, fingerprint: str, state: TrainState) -> None:
     artifact.write(path, "checkpoint", metadata, tensors)
 
 
-def fingerprint(tokens: np.ndarray, schema: Schema) -> str:
+def fingerprint(tokens: TokenStore, schema: Schema) -> str:
     """Tells whether a resumed run sees the table that the interrupted one saw."""
     digest = hashlib.blake2b(json.dumps(schema.to_json()).encode(), digest_size=16)
-    digest.update(np.ascontiguousarray(tokens).tobytes())
+    for place in range(tokens.shape[1]):
+        digest.update(np.ascontiguousarray(tokens.column(place)).data)
     return digest.hexdigest()
 
 

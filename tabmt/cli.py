@@ -85,10 +85,10 @@ def schema(table: str, output: str | None, overrides: str | None, gaps: Any) -> 
     Example:
       tabmt schema people.csv -o schema.json
     """
-    from tabmt import tables
+    from tabmt import many_files, tables
     from tabmt.schema import infer
 
-    arrow, source = tables.load(table)
+    arrow, source = many_files.open_table(table)
     given = None if overrides is None else read_json(overrides, "schema")
     found = infer(arrow, source, gaps=gaps, overrides=given)
     text = json.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n"

@@ -23,8 +23,9 @@ from tabmt.errors import UserError
 from tabmt.grid import Grid
 from tabmt.identifiers import Identifiers
 from tabmt.quantize import Quantized, quantize
-from tabmt.schema import Column, Schema, check_names, combine, known_values
+from tabmt.schema import Column, Columnar, Schema, check_names, combine, known_values
 from tabmt.seeds import derive, numpy_stream
+from tabmt.store import TokenStore
 from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
@@ -308,7 +309,7 @@ class TableCodec:
     coded: tuple[CodedColumn, ...]
 
     @classmethod
-    def fit(cls, table: pa.Table, schema: Schema, config: CodecConfig, seed: int) -> "TableCodec":
+    def fit(cls, table: Columnar, schema: Schema, config: CodecConfig, seed: int) -> "TableCodec":
         coded = []
         for column in schema.columns:
             array = table.column(column.name)
@@ -333,6 +334,19 @@ class TableCodec:
             array = table.column(column.name)
             columns.append(array if text.is_text(column.type) else typed(array, column))
         return pa.table(columns, schema=self.schema.arrow)
+
+    def store(self, table: Columnar, *, on_disk: bool) -> TokenStore:
+        """The tokens of a table, column after column, for training."""
+        self.check_columns(table)
+        return TokenStore.fill(
+            (
+                (coded.encode(table.column(coded.column.name)), coded.size)
+                for coded in self.coded
+                if coded.has_tokens
+            ),
+            table.num_rows,
+            on_disk=on_disk,
+        )
 
     def encode(self, table: pa.Table) -> np.ndarray:
         """(rows, token columns) int64."""
@@ -370,7 +384,7 @@ class TableCodec:
             shares[odd, place] = 0.0
         return tokens, unseen, shares, changed
 
-    def check_columns(self, table: pa.Table, *, all_of_them: bool = True) -> None:
+    def check_columns(self, table: Columnar, *, all_of_them: bool = True) -> None:
         """Refuse a table with columns that the model does not know, or without some it does."""
         check_names(table.column_names)
         for name in self.schema.names:

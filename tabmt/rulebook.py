@@ -25,7 +25,8 @@ from tabmt.codecs import (
 from tabmt.errors import UserError
 from tabmt.prompts import Prompt
 from tabmt.rules import Rule
-from tabmt.schema import but_the_table_has
+from tabmt.schema import Columnar, but_the_table_has
+from tabmt.store import TokenStore
 from tabmt.values import plain_values
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class RuleBook:
     combinations: Mapping[str, np.ndarray]  # name of a rule -> (combinations, its columns)
 
     @classmethod
-    def write(cls, codec: TableCodec, table: pa.Table, tokens: np.ndarray) -> "RuleBook":
+    def write(cls, codec: TableCodec, table: Columnar, tokens: TokenStore) -> "RuleBook":
         """The schema's rules, checked against the training table, and which codes go together."""
         rules = [Rule.parse(name, text) for name, text in codec.schema.rules.items()]
         names = codec.schema.names
@@ -69,7 +70,9 @@ class RuleBook:
                     )
             if rule.together:
                 own = [places[name] for name in rule.columns if name in places]
-                found[rule.name] = np.unique(tokens[:, own], axis=0)
+                codes = [tokens.column(place).astype(np.int64) for place in own]
+                none = np.zeros((1, 0), np.int64)
+                found[rule.name] = np.unique(np.stack(codes, axis=1), axis=0) if codes else none
         _check_against(rules, codec, table)
         return cls(tuple(rules), found)
 
@@ -80,7 +83,7 @@ class RuleBook:
 NO_RULES = RuleBook((), {})
 
 
-def _check_against(rules: Sequence[Rule], codec: TableCodec, table: pa.Table) -> None:
+def _check_against(rules: Sequence[Rule], codec: TableCodec, table: Columnar) -> None:
     """Most rows of the training table must keep a rule; the others are told of."""
     asked = {name for rule in rules for name in rule.columns}
     plain = {

@@ -14,7 +14,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +64,21 @@ class Column:
     @property
     def type(self) -> pa.DataType:
         return parse_type(self.dtype)
+
+
+class Columnar(Protocol):
+    """What is asked of a table that is learned: an Arrow table, or one read column by column."""
+
+    @property
+    def num_rows(self) -> int: ...
+
+    @property
+    def num_columns(self) -> int: ...
+
+    @property
+    def column_names(self) -> list[str]: ...
+
+    def column(self, name: str, /) -> pa.ChunkedArray: ...
 
 
 @dataclass(frozen=True)
@@ -137,7 +152,7 @@ EDITABLE = ("kind", "gaps", "decimals", "quantizer", "max_bins")
 
 
 def infer(
-    table: pa.Table,
+    table: Columnar,
     source: Source = Source("arrow"),
     *,
     gaps: Gaps = "learned",
@@ -151,8 +166,8 @@ def infer(
     check_table(table)
     edits = _edits(overrides, table.column_names)
     columns = [
-        _infer_column(name, column, source.kind == "csv", gaps, edits.get(name, {}))
-        for name, column in zip(table.column_names, table.columns, strict=True)
+        _infer_column(name, table.column(name), source.kind == "csv", gaps, edits.get(name, {}))
+        for name in table.column_names
     ]
     return Schema(tuple(columns), source, _rules(overrides))
 
@@ -164,7 +179,7 @@ def _rules(overrides: Mapping[str, Any] | None) -> dict[str, str]:
     return {str(name): rule for name, rule in rules.items()}
 
 
-def check_table(table: pa.Table) -> None:
+def check_table(table: Columnar) -> None:
     if table.num_columns == 0:
         raise UserError("The table has no columns.")
     if table.num_rows == 0:

@@ -39,10 +39,12 @@ from tabmt.config import (
 from tabmt.errors import UserError, read_json
 from tabmt.generate import Request, rows_in_batches, temperatures
 from tabmt.learned import Learned, new_network, token_column
+from tabmt.many_files import Columns, open_table
 from tabmt.prompts import parts as parts_of
 from tabmt.rulebook import RuleBook
 from tabmt.schema import Schema, check_table, infer
 from tabmt.seeds import derive, numpy_stream
+from tabmt.store import TokenStore
 from tabmt.tokens import MASK
 from tabmt.where import conditions
 
@@ -119,8 +121,8 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         Settings.of(self.get_params())  # what is wrong with them is said before a table is read
         if not isinstance(self.seed, int) or isinstance(self.seed, bool):
             raise UserError(f"seed is {self.seed!r}, but must be a whole number.")
-        arrow, source = tables.load(table)
-        settings = Settings.of(self.get_params(), *arrow.shape)
+        arrow, source = open_table(table)
+        settings = Settings.of(self.get_params(), arrow.num_rows, arrow.num_columns)
         start = None if continue_from is None else continue_from._fitted
         if start is None:
             overrides = (
@@ -140,7 +142,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             settings = Settings(of_start.codec, of_start.network, training)
             log.info("codes and network are those of the model that is continued")
         target = token_column(codec, settings.train.target, "target")
-        tokens = codec.encode(arrow)
+        tokens = codec.store(arrow, on_disk=isinstance(arrow, Columns))
         _try_codec(codec)
         book = RuleBook.write(codec, arrow, tokens) if start is None else start.book
         rows = arrow.num_rows
@@ -156,10 +158,11 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         log.info("computing on %s: %s", device, reason)
         net = new_network(codec, settings.network, self.seed)
         held_out = _held_out(rows, settings.train.valid_share, self.seed)
+        learned_rows = tokens.subset(np.flatnonzero(~held_out))
         if start is not None and start.net is not None:
             net.load_state_dict(start.net.state_dict())
         else:
-            net.fields.start_at_frequencies(_counts(tokens[~held_out], net.fields.sizes))
+            net.fields.start_at_frequencies(_counts(learned_rows, net.fields.sizes))
         net = net.to(device)
         fingerprint = checkpoints.fingerprint(tokens, codec.schema)
         file = None if checkpoint is None else Path(checkpoint)
@@ -181,8 +184,8 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         with devices.threads(threads):
             summary = train.train(
                 net,
-                tokens[~held_out],
-                tokens[held_out],
+                learned_rows,
+                tokens.subset(np.flatnonzero(held_out)),
                 settings.train,
                 seed=derive(self.seed, "train"),
                 target=target,
@@ -436,13 +439,13 @@ def _held_out(rows: int, share: float, seed: int) -> np.ndarray:
     return held_out
 
 
-def _counts(tokens: np.ndarray, sizes: tuple[int, ...]) -> list[Tensor]:
+def _counts(tokens: TokenStore, sizes: tuple[int, ...]) -> list[Tensor]:
     """How often each code of each column stands in the table."""
-    known = [column[column != MASK] for column in tokens.T]
-    return [
-        torch.from_numpy(np.bincount(codes, minlength=size)).float()
-        for codes, size in zip(known, sizes, strict=True)
-    ]
+    counts = []
+    for place, size in enumerate(sizes):
+        codes = tokens.column(place)
+        counts.append(np.bincount(codes[codes != MASK], minlength=size))
+    return [torch.from_numpy(count).float() for count in counts]
 
 
 def _check_count(value: Any, what: str, least: int) -> int:

@@ -50,7 +50,7 @@ def load(source: Any) -> tuple[pa.Table, Source]:
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
-        return source, Source("arrow", _pandas_metadata(source.schema))
+        return source, Source("arrow", pandas_metadata(source.schema))
     family = type(source).__module__.partition(".")[0]
     if family in ("pandas", "polars") and type(source).__name__ == "Series":
         source = source.to_frame()
@@ -87,7 +87,7 @@ def _from_pandas(frame: Any) -> tuple[pa.Table, Source]:
         log.warning("Some column names are not text; they come back as text.")
     if type(frame.index).__name__ != "RangeIndex":
         log.warning("The pandas index is not a column and is left out; reset_index() keeps it.")
-    note = _pandas_metadata(pa.schema([], metadata=with_metadata))
+    note = pandas_metadata(pa.schema([], metadata=with_metadata))
     if frame.columns.inferred_type == "integer":
         note = json.dumps({**json.loads(note or "{}"), "numbered": True})
     return table, Source("pandas", note)
@@ -107,7 +107,7 @@ def _mixed(name: str, series: Any) -> str:
     )
 
 
-def _pandas_metadata(schema: pa.Schema) -> str | None:
+def pandas_metadata(schema: pa.Schema) -> str | None:
     """pandas' note on its dtypes, without the index, whose length is the real table's."""
     metadata = (schema.metadata or {}).get(b"pandas")
     if metadata is None:
@@ -201,8 +201,8 @@ def file_kind(path: Path) -> SourceKind:
 
 
 def read_file(path: Path) -> tuple[pa.Table, Source]:
-    kind = _existing(path)
-    with _reading(path, kind):
+    kind = existing(path)
+    with reading(path, kind):
         if kind == "csv":
             return _open_csv(path, pyarrow.csv.read_csv), Source("csv")
         if kind == "parquet":
@@ -210,7 +210,7 @@ def read_file(path: Path) -> tuple[pa.Table, Source]:
         else:
             with pa.memory_map(str(path)) as file:
                 table = pa.Table.from_batches(_ipc_batches(file))
-    return table, Source(kind, _pandas_metadata(table.schema))
+    return table, Source(kind, pandas_metadata(table.schema))
 
 
 def batches(source: Any, rows: int) -> tuple[Iterator[pa.Table], int | None]:
@@ -218,10 +218,10 @@ def batches(source: Any, rows: int) -> tuple[Iterator[pa.Table], int | None]:
     there are in all, if that is known beforehand."""
     if isinstance(source, str | os.PathLike):
         path = Path(source)
-        kind = _existing(path)
+        kind = existing(path)
         count = None
         if kind == "parquet":
-            with _reading(path, kind):
+            with reading(path, kind):
                 count = pyarrow.parquet.read_metadata(path).num_rows
         return in_parts(_file_batches(path, kind), rows), count
     table, _ = load(source)
@@ -229,7 +229,7 @@ def batches(source: Any, rows: int) -> tuple[Iterator[pa.Table], int | None]:
 
 
 def _file_batches(path: Path, kind: SourceKind) -> Iterator[pa.Table]:
-    with _reading(path, kind):
+    with reading(path, kind):
         if kind == "csv":
             with _open_csv(path, pyarrow.csv.open_csv) as reader:
                 none = True
@@ -265,7 +265,7 @@ def in_parts(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(held).combine_chunks()
 
 
-def _existing(path: Path) -> SourceKind:
+def existing(path: Path) -> SourceKind:
     kind = file_kind(path)
     if not path.exists():
         raise UserError(f"There is no file {str(path)!r}.")
@@ -275,7 +275,7 @@ def _existing(path: Path) -> SourceKind:
 
 
 @contextlib.contextmanager
-def _reading(path: Path, kind: SourceKind) -> Iterator[None]:
+def reading(path: Path, kind: SourceKind) -> Iterator[None]:
     """What Arrow says of a file that it cannot read, as a sentence."""
     try:
         yield

@@ -22,11 +22,12 @@ from tabmt.config import TrainConfig
 from tabmt.errors import TrainingError
 from tabmt.networks import AnyNetwork
 from tabmt.seeds import derive
+from tabmt.store import TokenStore
 from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
 
-Tokens = np.ndarray[Any, np.dtype[np.integer[Any]]] | Tensor
+Tokens = np.ndarray[Any, np.dtype[np.integer[Any]]] | Tensor | TokenStore
 Stopped = Literal["steps", "minutes", "early"]
 
 HELD_OUT_ROWS = 4096  # per look; more would cost time and hardly steady the figure
@@ -103,22 +104,29 @@ class Batches:
     times in it, under different masks.
     """
 
-    def __init__(self, tokens: Tokens, size: int, *, seed: int) -> None:
-        self.tokens, self.size, self.seed = tokens, size, seed
+    def __init__(self, tokens: Tokens, size: int, *, seed: int, more: Tokens | None = None) -> None:
+        self.tokens, self.more, self.size, self.seed = tokens, more, size, seed
+        self.rows = len(tokens) + (0 if more is None else len(more))
         self._epoch, self._permutation = -1, torch.empty(0, dtype=torch.int64)
 
     def at(self, step: int) -> Tensor:
         """The batch of a step, int64 (B, C)."""
         pieces, begin, end = [], step * self.size, (step + 1) * self.size
         while begin < end:
-            epoch, offset = divmod(begin, len(self.tokens))
+            epoch, offset = divmod(begin, self.rows)
             if epoch != self._epoch:
                 generator = torch.Generator().manual_seed(derive(self.seed, "epoch", epoch))
-                self._permutation = torch.randperm(len(self.tokens), generator=generator)
+                self._permutation = torch.randperm(self.rows, generator=generator)
                 self._epoch = epoch
             pieces.append(self._permutation[offset : offset + end - begin])
             begin += len(pieces[-1])
-        return take(self.tokens, torch.cat(pieces))
+        rows = torch.cat(pieces)
+        if self.more is None:
+            return take(self.tokens, rows)
+        first = rows < len(self.tokens)
+        return torch.cat(
+            [take(self.tokens, rows[first]), take(self.more, rows[~first] - len(self.tokens))]
+        )
 
 
 def take(tokens: Tokens, rows: Tensor) -> Tensor:
@@ -128,10 +136,10 @@ def take(tokens: Tokens, rows: Tensor) -> Tensor:
     return torch.from_numpy(np.asarray(tokens[rows.numpy()], dtype=np.int64))
 
 
-def _both(tokens: Tokens, others: Tokens) -> Tokens:
-    if isinstance(tokens, Tensor) and isinstance(others, Tensor):
-        return torch.cat([tokens, others])
-    return np.concatenate([tokens, others])
+def _column(tokens: Tokens, place: int) -> Tensor:
+    """A column of a table of any kind, int64 (rows,)."""
+    found = tokens.column(place) if isinstance(tokens, TokenStore) else tokens[:, place]
+    return torch.as_tensor(found).to("cpu", torch.int64)
 
 
 @dataclass(frozen=True)
@@ -193,7 +201,7 @@ def _rare(cells: Tensor, tokens: Tokens, sizes: Sequence[int], least: int) -> Te
     """Which known cells hold a code that fewer than so many rows of `tokens` have, (B, C)."""
     found = torch.zeros_like(cells, dtype=torch.bool)
     for column, size in enumerate(sizes):
-        codes = torch.as_tensor(tokens[:, column]).to("cpu", torch.int64)
+        codes = _column(tokens, column)
         often = torch.bincount(codes[codes != MASK], minlength=size) >= least
         here = cells[:, column]
         found[:, column] = (here != MASK) & ~often[here.clamp(min=0)]
@@ -359,8 +367,8 @@ def train(
                 finish_step, finish_from, rate = step, done, kept_rate
                 updating = False
                 log.info("step %d  on from step %d with all rows", step, kept_step)
-            if finish_step is not None and batches.tokens is tokens:
-                batches = Batches(_both(tokens, valid_tokens), config.batch_size, seed=seed)
+            if finish_step is not None and batches.more is None:
+                batches = Batches(tokens, config.batch_size, seed=seed, more=valid_tokens)
 
             for group in optimizer.param_groups:
                 group["lr"] = rate

@@ -10,10 +10,10 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "tabmt"
 LAYERS = [  # a module may import only from earlier lines
     {"errors", "tokens", "seeds"},
-    {"config", "grid", "text", "loss"},
+    {"config", "grid", "text", "loss", "store"},
     {"identifiers", "quantize", "schema", "rules"},
     {"tables", "codecs", "fields", "where", "values", "devices"},
-    {"codec_parts", "networks", "prompts", "netflow"},
+    {"codec_parts", "networks", "prompts", "netflow", "many_files"},
     {"rulebook"},
     {"train", "sample", "likelihood"},
     {"artifact", "card", "calibrate"},
@@ -47,6 +47,8 @@ FORBIDDEN = {
     "quantize": {"torch", "pyarrow"},
     "schema": {"torch"},
     "tables": {"torch"},
+    "store": {"torch", "pyarrow"},
+    "many_files": {"torch"},
 }
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
 

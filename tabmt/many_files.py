@@ -1,0 +1,136 @@
+"""Tables in several files, or too large for memory: read one column at a time.
+
+For `fit` and `schema`, which go column by column anyhow. Parquet files are read where they lie; CSV
+files are first written to Parquet beside them in a temporary folder, part by part.
+"""
+
+import glob
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from tabmt import tables
+from tabmt.errors import UserError
+from tabmt.schema import Columnar, Source
+from tabmt.store import Scratch
+
+log = logging.getLogger(__name__)
+
+MANY_CELLS = 2**26  # of a Parquet file that is read column by column: half a gigabyte of numbers
+MANY_BYTES = 2**29  # of a CSV file
+
+
+class Columns:
+    """The columns of Parquet files that hold rows of one table."""
+
+    def __init__(self, paths: Sequence[Path], folder: Scratch | None = None) -> None:
+        self._paths, self._folder = list(paths), folder  # a temporary folder lives as long as we do
+        self.num_rows = 0
+        self.schema: pa.Schema | None = None
+        for path in paths:
+            with tables.reading(path, "parquet"):
+                found = pyarrow.parquet.read_schema(path)
+                self.num_rows += pyarrow.parquet.read_metadata(path).num_rows
+            if self.schema is None:
+                self.schema = found
+            self._check_alike(path, found)
+
+    def _check_alike(self, path: Path, found: pa.Schema) -> None:
+        assert self.schema is not None
+        first = str(self._paths[0])
+        if found.names != self.schema.names:
+            raise UserError(
+                f"{str(path)!r} has the columns {', '.join(found.names)}, but {first!r} has "
+                f"{', '.join(self.schema.names)}; files of one table have the same."
+            )
+        for one, other in zip(found, self.schema, strict=True):
+            if one.type != other.type:
+                raise UserError(
+                    f"Column {one.name!r} is {one.type} in {str(path)!r}, but {other.type} in "
+                    f"{first!r}; cast it to one type."
+                )
+
+    @property
+    def column_names(self) -> list[str]:
+        assert self.schema is not None
+        return list(self.schema.names)
+
+    @property
+    def num_columns(self) -> int:
+        return len(self.column_names)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        place = self.column_names.index(name)
+        chunks: list[pa.Array] = []
+        for path in self._paths:
+            with tables.reading(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
+                # By its place: a name with a dot would be looked for inside another column.
+                found = file.reader.read_all(column_indices=[place])
+            chunks += found.column(0).chunks
+        assert self.schema is not None
+        return pa.chunked_array(chunks, self.schema.field(place).type)
+
+
+def open_table(source: Any) -> tuple[Columnar, Source]:
+    """Any table, in memory if it fits there; a list of files, or a pattern such as `flows/*.csv`,
+    is one table."""
+    if isinstance(source, list | tuple) and source:
+        if not all(isinstance(path, str | os.PathLike) for path in source):
+            raise UserError("A list is not a table, unless it is one of paths of files.")
+        return _open_files([Path(path) for path in source])
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if not path.exists() and glob.has_magic(str(source)):
+            found = sorted(glob.glob(str(source), recursive=True))
+            if not found:
+                raise UserError(f"No file fits the pattern {str(source)!r}.")
+            return _open_files([Path(one) for one in found])
+        if path.is_dir():
+            found = sorted(str(one) for one in path.iterdir() if one.is_file())
+            if not found:
+                raise UserError(f"There is no file in the folder {str(path)!r}.")
+            return _open_files([Path(one) for one in found])
+        if path.exists() and _is_large(path):
+            return _open_files([path])
+    return tables.load(source)
+
+
+def _is_large(path: Path) -> bool:
+    if tables.file_kind(path) != "parquet":
+        return path.stat().st_size > MANY_BYTES
+    with tables.reading(path, "parquet"):
+        about = pyarrow.parquet.read_metadata(path)
+    return bool(about.num_rows * about.num_columns > MANY_CELLS)
+
+
+def _open_files(paths: list[Path]) -> tuple[Columnar, Source]:
+    kinds = {tables.existing(path) for path in paths}
+    if len(kinds) > 1:
+        raise UserError(
+            f"The files of one table are of one kind, but these are {', '.join(sorted(kinds))}."
+        )
+    (kind,) = kinds
+    if kind == "parquet":
+        columns = Columns(paths)
+        assert columns.schema is not None
+        return columns, Source("parquet", tables.pandas_metadata(columns.schema))
+    folder = Scratch()
+    copies = []
+    for number, path in enumerate(paths):
+        log.info("reading %s", path)
+        parts, _ = tables.batches(path, 1 << 18)
+        copy = folder.path / f"{number}.parquet"
+        writer = None
+        for part in parts:
+            if writer is None:
+                writer = pyarrow.parquet.ParquetWriter(copy, part.schema)
+            writer.write_table(part)
+        assert writer is not None  # a file without rows has one empty part
+        writer.close()
+        copies.append(copy)
+    return Columns(copies, folder), Source(kind)

@@ -1,0 +1,123 @@
+"""Tables in several files or larger than memory: the same model as from one table in memory."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from click.testing import CliRunner
+
+from tabmt import TabMT, UserError, many_files
+from tabmt.cli import main
+from tabmt.many_files import Columns, open_table
+from tabmt.store import TokenStore, smallest
+from tabmt.tokens import MASK
+from tests.tables import mixed_frame
+
+TINY = {"width": 16, "depth": 1, "heads": 2, "steps": 5, "threads": 1, "batch_size": 32}
+
+
+def in_parts(frame: pd.DataFrame, folder: Path, ending: str = "parquet") -> list[Path]:
+    table = pa.Table.from_pandas(frame)  # parts of one table have its types
+    paths = []
+    for number, start in enumerate(range(0, len(frame), 70)):
+        path = folder / f"part{number}.{ending}"
+        if ending == "csv":
+            frame.iloc[start : start + 70].to_csv(path, index=False)
+        else:
+            pq.write_table(table.slice(start, 70), path)
+        paths.append(path)
+    return paths
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_files_give_the_model_that_one_table_gives(tmp_path, ending):
+    frame = mixed_frame()
+    whole = tmp_path / f"whole.{ending}"
+    frame.to_csv(whole, index=False) if ending == "csv" else frame.to_parquet(whole)
+    (tmp_path / "parts").mkdir()
+    paths = in_parts(frame, tmp_path / "parts", ending)
+    assert isinstance(open_table(paths)[0], Columns)
+    one = TabMT(**TINY).fit(whole)
+    for source in (paths, str(tmp_path / "parts" / "part*"), tmp_path / "parts"):
+        many = TabMT(**TINY).fit(source)
+        assert many.schema_.columns == one.schema_.columns
+        states = [model.learned_.net.state_dict() for model in (one, many)]
+        assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+        assert many.sample(50, seed=0).equals(one.sample(50, seed=0))
+
+
+def test_a_large_file_is_read_column_by_column(tmp_path, monkeypatch):
+    path = tmp_path / "table.parquet"
+    mixed_frame().to_parquet(path)
+    assert isinstance(open_table(path)[0], pa.Table)
+    monkeypatch.setattr(many_files, "MANY_CELLS", 100)
+    table, _ = open_table(path)
+    assert isinstance(table, Columns) and table.num_rows == 200
+    plain = pq.read_table(path)
+    for name in plain.column_names:
+        assert table.column(name).equals(plain.column(name))
+
+
+def test_names_with_dots_are_columns(tmp_path):
+    frame = pd.DataFrame({"a.b": [1, 2], "a": [3, 4], "": [5, 6]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    table = Columns([tmp_path / "t.parquet"])
+    assert [table.column(name).to_pylist() for name in frame] == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_files_that_differ_get_a_sentence(tmp_path):
+    a, b, c = (tmp_path / f"{name}.parquet" for name in "abc")
+    pd.DataFrame({"x": [1]}).to_parquet(a)
+    pd.DataFrame({"y": [1]}).to_parquet(b)
+    pd.DataFrame({"x": ["1"]}).to_parquet(c)
+    d = tmp_path / "d.csv"
+    d.write_text("x\n1\n")
+    for paths, sentence in (
+        ([a, b], rf"'{b}' has the columns y, but '{a}' has x; files of one table have the same."),
+        ([a, c], r"Column 'x' is (large_)?string in .* but int64 in .*; cast it to one type."),
+        ([a, d], r"The files of one table are of one kind, but these are csv, parquet."),
+        ([tmp_path / "no.parquet"], r"There is no file"),
+        (str(tmp_path / "q*.parquet"), r"No file fits the pattern"),
+        ([pd.DataFrame()], r"A list is not a table"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            open_table(paths)
+
+
+def test_the_command_line_takes_a_pattern(tmp_path):
+    in_parts(mixed_frame(), tmp_path)
+    options = ["--steps", "2", "--width", "16", "--depth", "1", "--heads", "2"]
+    model = str(tmp_path / "m.tabmt")
+    result = CliRunner().invoke(main, ["fit", str(tmp_path / "*.parquet"), "-o", model, *options])
+    assert result.exit_code == 0, result.output
+    result = CliRunner().invoke(main, ["schema", str(tmp_path / "*.parquet")])
+    assert result.exit_code == 0 and '"columns"' in result.output
+    result = CliRunner().invoke(main, ["fit", str(tmp_path / "q*.parquet"), "-o", model])
+    assert result.exit_code == 2 and "No file fits the pattern" in result.output
+
+
+@pytest.mark.parametrize(
+    ("codes", "width"), [(1, 1), (128, 1), (129, 2), (32_768, 2), (32_769, 4), (2**31 + 1, 8)]
+)
+def test_codes_are_stored_in_the_smallest_integers(codes, width):
+    assert np.dtype(smallest(codes)).itemsize == width
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_store_reads_like_a_matrix(on_disk):
+    rng = np.random.default_rng(0)
+    sizes = (3, 200, 70_000)
+    plain = np.stack([rng.integers(MASK, size, 50) for size in sizes], axis=1)
+    columns = ((plain[:, i], size) for i, size in enumerate(sizes))
+    store = TokenStore.fill(columns, 50, on_disk=on_disk)
+    assert store.shape == (50, 3)
+    rows = rng.integers(0, 50, 20)
+    assert np.array_equal(store[rows], plain[rows]) and store[rows].dtype == np.int64
+    part = store.subset(np.arange(10, 40)).subset(np.array([5, 3, 3]))
+    del store
+    assert np.array_equal(part[np.array([0, 1, 2])], plain[[15, 13, 13]])
+    assert part.column(2).tolist() == plain[[15, 13, 13], 2].tolist() and len(part) == 3
