@@ -1,0 +1,27 @@
+"""Simulated traffic keeps the invariants and is the same however it is cut."""
+
+import numpy as np
+
+from benchmarks.flows import flows, part_of
+from tabmt.netflow import FIELDS, INVARIANTS
+from tabmt.rules import Rule
+
+
+def test_simulated_flows_keep_all_invariants_and_have_the_papers_fields():
+    table = part_of(20_000, seed=0, number=0)
+    assert tuple(table.column_names) == FIELDS
+    values = {name: np.array(table.column(name).to_pylist()) for name in FIELDS}
+    values = {n: v.astype(float) if v.dtype.kind in "if" else v for n, v in values.items()}
+    gaps = dict.fromkeys(values, np.zeros(20_000, bool))
+    for name, text in INVARIANTS.items():
+        assert not np.any(Rule.parse(name, text).broken(values, gaps)), name
+    kinds = {name: len(np.unique(values[name])) for name in FIELDS}
+    assert kinds["src_ip"] > 3000 and kinds["src_port"] > 5000 and kinds["bytes"] > 5000
+    assert {"192.168.100.255", "224.0.0.1"} <= set(values["dst_ip"])
+
+
+def test_a_part_is_drawn_from_its_number():
+    assert part_of(50, 0, 3).equals(part_of(50, 0, 3))
+    assert not part_of(50, 0, 3).equals(part_of(50, 0, 4))
+    (only,) = flows(60)
+    assert only.equals(part_of(60, 0, 0))
