@@ -11,6 +11,26 @@ from click.core import ParameterSource
 from tabmt.config import PRESETS
 from tabmt.errors import UserError
 
+INTERRUPTED = 130
+
+
+class OneSentence(click.ClickException):
+    """A user error as the command line shows it."""
+
+    exit_code = UserError.exit_code
+
+
+class Commands(click.Group):
+    """User errors become one clear line and exit code 2; our bugs keep their traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            raise OneSentence(str(error)) from error
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
+
 
 def parse_temperatures(given: tuple[str, ...], names: list[str]) -> dict[str, float]:
     """`1.1` for all columns, `age=1.5` for one; later ones win."""

@@ -13,6 +13,8 @@ from typing import Any, get_args
 import click
 
 from tabmt.arguments import (
+    INTERRUPTED,
+    Commands,
     options_from,
     parse_balance,
     parse_keep,
@@ -23,30 +25,10 @@ from tabmt.arguments import (
 from tabmt.cli_netflow import netflow
 from tabmt.cli_search import pareto, tune
 from tabmt.config import CodecConfig, Decode, Gaps, Imputation, NetworkConfig, TrainConfig
-from tabmt.console import counted, show, show_model, training_progress
+from tabmt.console import counted, one_speaks, show, show_model, training_progress
 from tabmt.errors import UserError, read_json
 
 log = logging.getLogger(__name__)
-
-INTERRUPTED = 130
-
-
-class OneSentence(click.ClickException):
-    """A user error as the command line shows it."""
-
-    exit_code = UserError.exit_code
-
-
-class Commands(click.Group):
-    """User errors become one clear line and exit code 2; our bugs keep their traceback."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except UserError as error:
-            raise OneSentence(str(error)) from error
-        except KeyboardInterrupt:
-            raise SystemExit(INTERRUPTED) from None
 
 
 @click.group(cls=Commands)
@@ -145,6 +127,7 @@ def fit(
         )
     from tabmt.synthesizer import TabMT
 
+    first = one_speaks()
     if config_file is not None:
         settings |= read_config(config_file, settings) | typed_by_user(settings)
     model = TabMT(seed=seed, **settings)
@@ -163,9 +146,10 @@ def fit(
         if checkpoint.exists():
             log.warning("Interrupted; the same command with --resume goes on from here.")
         raise SystemExit(INTERRUPTED) from None
-    model.save(target)
-    checkpoint.unlink(missing_ok=True)
-    log.info("wrote %s", target)
+    if first:  # of several processes one speaks and writes
+        model.save(target)
+        checkpoint.unlink(missing_ok=True)
+        log.info("wrote %s", target)
 
 
 @main.command()

@@ -32,6 +32,17 @@ def show(names: tuple[str, ...], rows: list[tuple[str, ...]], title: str) -> Non
     Console(stderr=True, highlight=False).print(grid)
 
 
+def one_speaks() -> bool:
+    """Join the processes that torchrun has started us with; True in the one that says and writes
+    what there is to, the others keep silent."""
+    from tabmt import processes
+
+    first = processes.join().rank == 0
+    if not first:
+        logging.getLogger("tabmt").setLevel(logging.WARNING)
+    return first
+
+
 @contextmanager
 def training_progress() -> Iterator[Callable[["Progress"], None]]:
     """A live line with loss, speed and time left; on no terminal, a plain line now and then."""

@@ -40,6 +40,7 @@ from tabmt.errors import UserError, read_json
 from tabmt.generate import Request, rows_in_batches, temperatures
 from tabmt.learned import Learned, new_network, token_column
 from tabmt.many_files import Columns, open_table
+from tabmt.processes import Group
 from tabmt.prompts import parts as parts_of
 from tabmt.rulebook import RuleBook
 from tabmt.schema import Schema, check_table, infer
@@ -191,7 +192,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
                 target=target,
                 on_step=on_step,
                 resume=state,
-                save=None if file is None else save,
+                save=None if file is None or Group.here().rank else save,  # one writes
             )
             missing = [coded.missing_code for coded in codec.token_columns]
             if any(code is not None for code in missing) and summary.steps:

@@ -10,7 +10,7 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,24 +18,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tabmt.batches import Batches, HeldOut, Tokens, is_worse
 from tabmt.config import TrainConfig
 from tabmt.errors import TrainingError
 from tabmt.networks import AnyNetwork
+from tabmt.processes import Group
 from tabmt.seeds import derive
-from tabmt.store import TokenStore
-from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
 
-Tokens = np.ndarray[Any, np.dtype[np.integer[Any]]] | Tensor | TokenStore
 Stopped = Literal["steps", "minutes", "early"]
 
-HELD_OUT_ROWS = 4096  # per look; more would cost time and hardly steady the figure
-PLANS_PER_ROW = 32  # of few held-out rows
 EPOCHS_PER_LOOK = 10  # a small table is memorised within few steps ...
 LEAST_STEPS_PER_LOOK = 10  # ... but looks cost time too
-LEAST_SEEN = 5  # rows with a code, for held-out rows with it to count
-GROUPS = 16  # of held-out rows, to tell how far their loss is known
 AVERAGE_STEPS = 300  # reach of the running average of the weights
 
 
@@ -97,129 +92,6 @@ class TrainState:
         return cls(**info, tensors=tensors)
 
 
-class Batches:
-    """The rows of each step: an endless row of epochs, each a permutation of the table.
-
-    A batch may end one epoch and begin the next; a table smaller than a batch comes several
-    times in it, under different masks.
-    """
-
-    def __init__(self, tokens: Tokens, size: int, *, seed: int, more: Tokens | None = None) -> None:
-        self.tokens, self.more, self.size, self.seed = tokens, more, size, seed
-        self.rows = len(tokens) + (0 if more is None else len(more))
-        self._epoch, self._permutation = -1, torch.empty(0, dtype=torch.int64)
-
-    def at(self, step: int) -> Tensor:
-        """The batch of a step, int64 (B, C)."""
-        pieces, begin, end = [], step * self.size, (step + 1) * self.size
-        while begin < end:
-            epoch, offset = divmod(begin, self.rows)
-            if epoch != self._epoch:
-                generator = torch.Generator().manual_seed(derive(self.seed, "epoch", epoch))
-                self._permutation = torch.randperm(self.rows, generator=generator)
-                self._epoch = epoch
-            pieces.append(self._permutation[offset : offset + end - begin])
-            begin += len(pieces[-1])
-        rows = torch.cat(pieces)
-        if self.more is None:
-            return take(self.tokens, rows)
-        first = rows < len(self.tokens)
-        return torch.cat(
-            [take(self.tokens, rows[first]), take(self.more, rows[~first] - len(self.tokens))]
-        )
-
-
-def take(tokens: Tokens, rows: Tensor) -> Tensor:
-    """Some rows of a table of any integer type, possibly on disk, as int64 (B, C)."""
-    if isinstance(tokens, Tensor):
-        return tokens[rows.to(tokens.device)].to(torch.int64)
-    return torch.from_numpy(np.asarray(tokens[rows.numpy()], dtype=np.int64))
-
-
-def _column(tokens: Tokens, place: int) -> Tensor:
-    """A column of a table of any kind, int64 (rows,)."""
-    found = tokens.column(place) if isinstance(tokens, TokenStore) else tokens[:, place]
-    return torch.as_tensor(found).to("cpu", torch.int64)
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """Held-out rows under masks or orders that never change, so that looks compare."""
-
-    tokens: Tensor  # (B, C)
-    plan: Tensor  # (B, C)
-    group_size: int
-
-    @classmethod
-    def choose(
-        cls,
-        valid_tokens: Tokens,
-        tokens: Tokens,
-        net: AnyNetwork,
-        *,
-        seed: int,
-        target: int | None,
-    ) -> "HeldOut | None":
-        """None when there are no rows. Few rows are looked at under several plans each.
-
-        A code that hardly any training row has cannot be learned: its loss only grows, the sooner
-        the better the rest is learned, and would stop training early. It counts as unknown.
-        """
-        if len(valid_tokens) == 0:
-            return None
-        generator = torch.Generator().manual_seed(derive(seed, "held out"))
-        rows = torch.randperm(len(valid_tokens), generator=generator)[:HELD_OUT_ROWS]
-        repeats = min(PLANS_PER_ROW, math.ceil(HELD_OUT_ROWS / len(rows)))
-        rows = rows.repeat_interleave(repeats)
-        device = next(net.parameters()).device
-        held_out = take(valid_tokens, rows)
-        rare = _rare(held_out, tokens, net.fields.sizes, LEAST_SEEN)
-        if rare.float().mean() > 0.5:  # a tiny table, whose every code is rare
-            rare = _rare(held_out, tokens, net.fields.sizes, 1)
-        held_out[rare] = MASK
-        held_out = held_out.to(device)
-        shape = (held_out.shape[0], held_out.shape[1])
-        plan = net.draw_plan(shape, generator, target).to(device)
-        # All plans of a row fall into one group, or the groups would not be independent.
-        return cls(held_out, plan, math.ceil(len(held_out) / repeats / GROUPS) * repeats)
-
-    def losses(self, net: AnyNetwork) -> list[float]:
-        """Mean nats per hidden, known cell, for each of a few groups of rows."""
-        means = []
-        with torch.inference_mode():
-            for tokens, plan in zip(
-                torch.split(self.tokens, self.group_size),
-                torch.split(self.plan, self.group_size),
-                strict=True,
-            ):
-                total, count = net.loss_sum_and_count(tokens, plan)
-                means.append(total.item() / max(count, 1))
-        return means
-
-
-def _rare(cells: Tensor, tokens: Tokens, sizes: Sequence[int], least: int) -> Tensor:
-    """Which known cells hold a code that fewer than so many rows of `tokens` have, (B, C)."""
-    found = torch.zeros_like(cells, dtype=torch.bool)
-    for column, size in enumerate(sizes):
-        codes = _column(tokens, column)
-        often = torch.bincount(codes[codes != MASK], minlength=size) >= least
-        here = cells[:, column]
-        found[:, column] = (here != MASK) & ~often[here.clamp(min=0)]
-    return found
-
-
-def is_worse(losses: list[float], best: list[float]) -> bool:
-    """Whether held-out rows fare worse than at the best look, by more than a standard error.
-
-    Both are means over the same groups of rows, so they compare in pairs. Few held-out rows are
-    too noisy to pick the one best step by; stopping there leaves much unlearned (docs/log.md).
-    """
-    if not best:
-        return False
-    gaps = np.subtract(losses, best)
-    return bool(gaps.mean() > gaps.std(ddof=1) / math.sqrt(len(gaps)))
-
-
 def learning_rate_at(step: int, progress: float, config: TrainConfig) -> float:
     """Linear warm-up over the first steps times a cosine that reaches zero at progress 1."""
     warm = min(1.0, (step + 1) / (config.warmup + 1))
@@ -271,6 +143,7 @@ def train(
     """
     assert len(tokens) > 0
     device = next(net.parameters()).device
+    processes = Group.here()
     # PAPER-DIFF: the paper keeps the weights themselves. A table that overfits before the learning
     # rate has come down would then keep weights full of noise (docs/log.md, 2026-11-15).
     average = copy.deepcopy(net).requires_grad_(False)
@@ -306,11 +179,11 @@ def train(
             return elapsed() / (60 * config.minutes) if config.minutes > 0 else 1.0
         return step / config.steps if config.steps > 0 else 1.0
 
-    def finished() -> float:
+    def finished(done: float) -> float:
         """How much of the steps with all rows is done; the budget may allow fewer than meant."""
         assert finish_step is not None
         steps = max(1, round(config.finish * kept_step))
-        used = (progress() - finish_from) / max(1 - finish_from, 1e-9)
+        used = (done - finish_from) / max(1 - finish_from, 1e-9)
         return min(1.0, max((step - finish_step) / steps, used))
 
     def state() -> TrainState:
@@ -332,11 +205,11 @@ def train(
 
     try:
         while True:
-            done = progress()
+            done = processes.agree(progress(), device)
             if finish_step is None:
                 rate = learning_rate_at(step, done, config)
             else:
-                rate = kept_rate * (1 - finished())
+                rate = kept_rate * (1 - finished(done))
             # Before the step, not after it: a run interrupted within a look takes it on resume.
             if (
                 held_out is not None
@@ -357,7 +230,7 @@ def train(
                 looked_step, looks = step, looks + 1 if worse else 0
                 updating = False
                 log.info("step %d  held out %.4f%s", step, valid, "  worse" if worse else "")
-            if done >= 1.0 or (finish_step is not None and finished() >= 1.0):
+            if done >= 1.0 or (finish_step is not None and finished(done) >= 1.0):
                 break
             if looks >= config.patience and finish_step is None:
                 if config.finish == 0:
@@ -374,17 +247,21 @@ def train(
                 group["lr"] = rate
             if step % look_every == 0:
                 loss_sum, loss_count = 0.0, 0
-            batch = batches.at(step)  # (B, C)
+            batch = batches.at(step, processes.share)  # (B, C)
             # Drawn on the CPU wherever we train, so that a seed means the same plan everywhere.
             generator = torch.Generator().manual_seed(derive(seed, "mask", step))
-            plan = net.draw_plan((batch.shape[0], batch.shape[1]), generator, target)  # (B, C)
-            noise = torch.Generator(device).manual_seed(derive(seed, "noise", step))
-            total, count = net.loss_sum_and_count(batch.to(device), plan.to(device), noise)
+            shape = (config.batch_size, batch.shape[1])
+            plan = net.draw_plan(shape, generator, target)[processes.share]  # (B, C)
+            own = [processes.rank] if processes.rank else []
+            noise = torch.Generator(device).manual_seed(derive(seed, "noise", step, *own))
+            total, here = net.loss_sum_and_count(batch.to(device), plan.to(device), noise)
+            count = round(processes.sum(here, device))
             loss = total / max(count, 1)
-            value = loss.item()
+            value = processes.sum(loss.item(), device)
             _check_finite(value, step + 1, rate, config)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
+            processes.sum_gradients(net)
             nn.utils.clip_grad_norm_(net.parameters(), config.clip)
             updating = True
             optimizer.step()
@@ -394,18 +271,20 @@ def train(
 
             now = time.monotonic()
             if on_step is not None:
-                here, done = now - started, progress()
+                since, done = now - started, progress()
                 left = elapsed() * max(1 / max(done, 1e-9) - 1, 0.0)
                 if finish_step is not None:
-                    steps_left = (1 - finished()) * config.finish * kept_step
-                    left = min(left, steps_left * here / (step - steps_before))
+                    steps_left = (1 - finished(done)) * config.finish * kept_step
+                    left = min(left, steps_left * since / (step - steps_before))
                 on_step(
                     Progress(
                         step=step,
                         steps=config.steps if config.minutes is None else None,
                         loss=value,
                         valid=valid if finish_step is None else kept_valid,
-                        rows_per_second=(step - steps_before) * config.batch_size / max(here, 1e-9),
+                        rows_per_second=(step - steps_before)
+                        * config.batch_size
+                        / max(since, 1e-9),
                         seconds=elapsed(),
                         seconds_left=left,
                     )

@@ -10,11 +10,11 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "tabmt"
 LAYERS = [  # a module may import only from earlier lines
     {"errors", "tokens", "seeds"},
-    {"config", "grid", "text", "loss", "store"},
+    {"config", "grid", "text", "loss", "store", "processes"},
     {"identifiers", "quantize", "schema", "rules"},
     {"tables", "codecs", "fields", "where", "values", "devices"},
     {"codec_parts", "networks", "prompts", "netflow", "many_files"},
-    {"rulebook"},
+    {"rulebook", "batches"},
     {"train", "sample", "likelihood"},
     {"artifact", "card", "calibrate"},
     {"learned", "checkpoints"},
@@ -36,6 +36,8 @@ FORBIDDEN = {
     "loss": TABLES,
     "networks": TABLES,
     "train": TABLES,
+    "batches": TABLES,
+    "processes": TABLES,
     "sample": TABLES,
     "calibrate": TABLES,
     "likelihood": TABLES,

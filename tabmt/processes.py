@@ -1,0 +1,71 @@
+"""Several processes that train one network, each on its share of every batch.
+
+For `train`. Started by torchrun or Slurm; a process by itself is a group of one. Every process
+draws the same batches and plans from the seed and keeps the same weights; gradients are summed.
+"""
+
+import atexit
+import os
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, distributed, nn
+
+
+@dataclass(frozen=True)
+class Group:
+    rank: int
+    size: int
+
+    @classmethod
+    def here(cls) -> "Group":
+        """The group that this process has joined, or itself alone."""
+        if distributed.is_available() and distributed.is_initialized():
+            return cls(distributed.get_rank(), distributed.get_world_size())
+        return cls(0, 1)
+
+    @property
+    def share(self) -> slice:
+        """The rows of a batch that are this process's."""
+        return slice(self.rank, None, self.size)
+
+    def sum(self, value: float, device: torch.device) -> float:
+        if self.size == 1:
+            return value
+        total = torch.tensor(value, dtype=torch.float64, device=device)
+        distributed.all_reduce(total)
+        return float(total)
+
+    def agree(self, value: float, device: torch.device) -> float:
+        """What the first process says: clocks differ."""
+        if self.size == 1:
+            return value
+        told = torch.tensor(value, dtype=torch.float64, device=device)
+        distributed.broadcast(told, 0)
+        return float(told)
+
+    def sum_gradients(self, net: nn.Module) -> None:
+        """Every process then has the gradient of the whole batch."""
+        if self.size == 1:
+            return
+        # A field that no row of ours had to predict has none, but others may have one.
+        gradients: list[Tensor] = []
+        for parameter in net.parameters():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            gradients.append(parameter.grad)
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        distributed.all_reduce(flat)
+        parts = torch.split(flat, [gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def join() -> Group:
+    """Join the group that torchrun or Slurm has started this process for, if any."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_initialized():
+        if torch.cuda.is_available():
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        atexit.register(distributed.destroy_process_group)
+    return Group.here()

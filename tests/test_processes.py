@@ -1,0 +1,80 @@
+"""Several processes train as one does: real gloo groups, no mocks."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from tabmt import TabMT
+from tabmt.config import NetworkConfig
+from tabmt.processes import Group
+from tabmt.train import TrainState, train
+from tests.tables import mixed_frame
+from tests.test_train import SHORT, make, table, weights
+
+QUIET = NetworkConfig(network="any-order", width=16, depth=2, heads=2)
+CONFIG = dataclasses.replace(SHORT, checkpoint_every=0.0)
+
+
+def run(rank: int, size: int, folder: Path, resume: bool) -> None:
+    torch.set_num_threads(1)
+    where = f"file://{folder}/group-{resume}"
+    torch.distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=size)
+    assert Group.here() == Group(rank, size)
+    states: dict[int, TrainState] = {}
+    net = make(QUIET)
+    before = torch.load(folder / "states.pt", weights_only=False)[8] if resume else None
+    summary = train(
+        net,
+        table(50),
+        table(20, seed=1),
+        CONFIG,
+        seed=3,
+        resume=before,
+        save=None if rank or resume else lambda state: states.__setitem__(state.step, state),
+    )
+    name = f"{'resumed' if resume else 'whole'}-{rank}.pt"
+    torch.save((weights(net), dataclasses.replace(summary, seconds=0.0)), folder / name)
+    if states:
+        torch.save(states, folder / "states.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_train_as_one_and_resume(tmp_path):
+    alone = make(QUIET)
+    summary = train(alone, table(50), table(20, seed=1), CONFIG, seed=3)
+    mp.spawn(run, (2, tmp_path, False), nprocs=2)
+    (first, of_first), (second, of_second) = (
+        torch.load(tmp_path / f"whole-{rank}.pt", weights_only=False) for rank in (0, 1)
+    )
+    assert of_first == of_second
+    assert of_first.train_loss == pytest.approx(summary.train_loss, rel=1e-5)
+    for name, tensor in weights(alone).items():
+        assert torch.equal(first[name], second[name])
+        found = first[name]
+        if name.endswith("queries_keys_values.bias"):
+            # Attention does not change with the keys' bias: its gradient is rounding alone, which
+            # Adam makes large.
+            found, tensor = (torch.cat([b[:16], b[32:]]) for b in (found, tensor))
+        torch.testing.assert_close(found, tensor, rtol=1e-4, atol=1e-5)
+    mp.spawn(run, (2, tmp_path, True), nprocs=2)
+    for rank in (0, 1):
+        resumed, again = torch.load(tmp_path / f"resumed-{rank}.pt", weights_only=False)
+        assert again == of_first
+        assert all(torch.equal(resumed[name], first[name]) for name in first)
+
+
+def test_torchrun_fits_and_one_process_writes(tmp_path):
+    mixed_frame().to_csv(tmp_path / "people.csv", index=False)
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    tabmt = Path(sys.executable).parent / "tabmt"
+    fit = ["--no-python", str(tabmt), "fit", "people.csv", "-o", "m.tabmt", "--steps", "5"]
+    small = ["--width", "16", "--depth", "1", "--heads", "2", "--threads", "1"]
+    done = subprocess.run([*start, *fit, *small], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("wrote m.tabmt") == 1
+    assert len(TabMT.load(tmp_path / "m.tabmt").sample(10, seed=0)) == 10
