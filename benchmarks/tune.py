@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=30)
     parser.add_argument("--minutes", type=float, default=1.0, help="of each fit")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--storage", help="where trials are kept, so that the same goes on")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     logging.disable(logging.INFO)
@@ -39,6 +40,7 @@ def main() -> None:
             minutes=arguments.minutes,
             catboost_settings=split.catboost,
             workers=arguments.workers,
+            storage=None if arguments.storage is None else f"{arguments.storage}-{name}",
             seed=arguments.seed,
         )
         print(name, tuned.to_toml(), flush=True)

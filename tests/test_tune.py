@@ -137,3 +137,9 @@ def test_a_bad_fit_is_given_up(table, tmp_path):
     study = Place(storage, "tune", ("maximize",)).open()
     pruned = [trial for trial in study.trials if trial.state.name == "PRUNED"]
     assert all(trial.intermediate_values for trial in pruned)
+
+
+def test_without_a_storage_nothing_is_left_behind(table, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = tune(table, "species", trials=2, **QUICK)
+    assert found.tried == 2 and list(tmp_path.iterdir()) == []

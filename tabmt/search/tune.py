@@ -293,6 +293,7 @@ def tune(
         label = json.dumps(ours, sort_keys=True) if ours else "defaults"
         wanted = {"defaults": ({}, other), label: (ours, other)}
         again = _fit(job, "again", wanted)
+        done = 1 + studies.finished(study)
         importances: dict[str, float] = {}
         if len({trial.values[0] for trial in searched}) > 1:
             importances = _importances(searched)
@@ -305,8 +306,8 @@ def tune(
         objective,
         top,
         Trial(dict(given), default, again["defaults"]),
-        1 + studies.finished(study),
-        studies.finished(study) - len(searched),
+        done,
+        done - 1 - len(searched),
         importances,
         about,
     )
