@@ -71,7 +71,9 @@ def part_of(rows: int, seed: int, number: int) -> pa.Table:
     has_ports = np.isin(proto, ("TCP", "UDP"))
     client = np.where(has_ports, free, "0")
     moment = rng.integers(0, 7 * 86_400_000, rows)
-    moment = moment - moment % 7 // 5 * 100  # some milliseconds are likelier than others
+    moment = np.maximum(
+        moment - moment % 7 // 5 * 100, 0
+    )  # some milliseconds are likelier than others
     columns = {
         "weekday": moment // 86_400_000,
         "hour": moment // 3_600_000 % 24,

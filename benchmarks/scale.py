@@ -97,7 +97,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of tables and splits")
     parser.add_argument("--network", default="any-order")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--most-rows", type=int, default=ROWS[-1])
     arguments = parser.parse_args()
     logging.disable(logging.INFO)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tabmt.errors import UserError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -43,6 +45,8 @@ def read(
     """
     from tabmt.netflow import write_fields
 
+    if valid is not None and Path(valid).resolve() == Path(output).resolve():
+        raise UserError(f"--valid and --output are one file, {output!r}; name two.")
     kept = write_fields(output, files, label=None if label == ALL else label,
                         held_out=share if valid else 0.0, seed=seed)  # fmt: skip
     log.info("%s flows are in %s", f"{kept:,}", output)

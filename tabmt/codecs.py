@@ -195,8 +195,9 @@ class CodedColumn:
             return tokens
         match self.codec:
             case CategoricalCodec(values=seen):
-                first = next(v for v in values.to_pylist() if v not in set(seen.to_pylist()))
-                raise UserError(_unknown_category(name, first, seen.to_pylist()))
+                known = seen.to_pylist()
+                first = values.filter(pc.invert(pc.is_in(values, seen)))[0].as_py()
+                raise UserError(_unknown_category(name, first, known))
             case ConstantCodec(values=seen):
                 only = f"only {seen[0]}" if len(seen) else "only gaps"
                 raise UserError(f"Column {name!r} has other values than the model saw: {only}.")

@@ -1,7 +1,7 @@
 """Tables in several files, or too large for memory: read one column at a time.
 
 For `fit` and `schema`, which go column by column anyhow. Parquet files are read where they lie; CSV
-files are first written to Parquet beside them in a temporary folder, part by part.
+files are first written to Parquet in a temporary folder ($TMPDIR), part by part.
 """
 
 import glob
@@ -28,21 +28,27 @@ MANY_BYTES = 2**29  # of a CSV file
 class Columns:
     """The columns of Parquet files that hold rows of one table."""
 
-    def __init__(self, paths: Sequence[Path], folder: Scratch | None = None) -> None:
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        folder: Scratch | None = None,
+        names: Sequence[Path] | None = None,  # of the files that these are copies of
+    ) -> None:
         self._paths, self._folder = list(paths), folder  # a temporary folder lives as long as we do
+        self._names = list(names or paths)
         self.num_rows = 0
         self.schema: pa.Schema | None = None
-        for path in paths:
+        for path, name in zip(self._paths, self._names, strict=True):
             with tables.reading(path, "parquet"):
                 found = pyarrow.parquet.read_schema(path)
                 self.num_rows += pyarrow.parquet.read_metadata(path).num_rows
             if self.schema is None:
                 self.schema = found
-            self._check_alike(path, found)
+            self._check_alike(name, found)
 
     def _check_alike(self, path: Path, found: pa.Schema) -> None:
         assert self.schema is not None
-        first = str(self._paths[0])
+        first = str(self._names[0])
         if found.names != self.schema.names:
             raise UserError(
                 f"{str(path)!r} has the columns {', '.join(found.names)}, but {first!r} has "
@@ -86,15 +92,16 @@ def open_table(source: Any) -> tuple[Columnar, Source]:
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if not path.exists() and glob.has_magic(str(source)):
-            found = sorted(glob.glob(str(source), recursive=True))
-            if not found:
+            found = [Path(one) for one in sorted(glob.glob(str(source), recursive=True))]
+            if not any(one.is_file() for one in found):
                 raise UserError(f"No file fits the pattern {str(source)!r}.")
-            return _open_files([Path(one) for one in found])
+            return _open_files([one for one in found if one.is_file()])
         if path.is_dir():
-            found = sorted(str(one) for one in path.iterdir() if one.is_file())
-            if not found:
+            # What begins so is not data, but what other programs leave beside it.
+            found = [one for one in sorted(path.iterdir()) if one.name[0] not in "._"]
+            if not any(one.is_file() for one in found):
                 raise UserError(f"There is no file in the folder {str(path)!r}.")
-            return _open_files([Path(one) for one in found])
+            return _open_files([one for one in found if one.is_file()])
         if path.exists() and _is_large(path):
             return _open_files([path])
     return tables.load(source)
@@ -133,4 +140,4 @@ def _open_files(paths: list[Path]) -> tuple[Columnar, Source]:
         assert writer is not None  # a file without rows has one empty part
         writer.close()
         copies.append(copy)
-    return Columns(copies, folder), Source(kind)
+    return Columns(copies, folder, paths), Source(kind)

@@ -1,6 +1,6 @@
 """Several processes that train one network, each on its share of every batch.
 
-For `train`. Started by torchrun or Slurm; a process by itself is a group of one. Every process
+For `train`. Started by torchrun; a process by itself is a group of one. Every process
 draws the same batches and plans from the seed and keeps the same weights; gradients are summed.
 """
 
@@ -62,10 +62,11 @@ class Group:
 
 
 def join() -> Group:
-    """Join the group that torchrun or Slurm has started this process for, if any."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_initialized():
+    """Join the group that torchrun has started this process for, if any."""
+    if "RANK" in os.environ and not distributed.is_initialized():
         if torch.cuda.is_available():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        distributed.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+        gpu = torch.cuda.is_available()
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo")
         atexit.register(distributed.destroy_process_group)
     return Group.here()

@@ -195,6 +195,8 @@ class Rule:
         results = []
         for op, comparator in zip(node.ops, node.comparators, strict=True):
             right = self._value(comparator, columns)
+            if isinstance(op, ast.In | ast.NotIn | ast.Eq | ast.NotEq):
+                left, right = _alike(left, right)
             if isinstance(op, ast.In | ast.NotIn):
                 found = np.isin(left, right)
                 results.append(found if isinstance(op, ast.In) else ~found)
@@ -208,6 +210,28 @@ class Rule:
                 raise TypeError("`is` compares nothing here; use ==")
             left = right
         return functools.reduce(np.logical_and, results)
+
+
+def _alike(left: Any, right: Any) -> tuple[Any, Any]:
+    """Both sides as numbers or both as text: `'53'` is the number 53 to a column of numbers, and 53
+    the text to one of text. Anything else would compare as different, silently."""
+    one, other = np.asarray(left), np.asarray(right)
+    if one.size == 0 or other.size == 0 or (one.dtype.kind == "U") == (other.dtype.kind == "U"):
+        return left, right
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        raise TypeError("numbers and text are not compared")
+    if isinstance(left, np.ndarray):
+        return left, _as_kind(right, one.dtype.kind)
+    return _as_kind(left, other.dtype.kind), right
+
+
+def _as_kind(constant: Any, kind: str) -> Any:
+    """Constants, one or a list, as text or as numbers."""
+    if isinstance(constant, list):
+        return [_as_kind(one, kind) for one in constant]
+    if kind == "U":
+        return constant if isinstance(constant, str) else f"{constant:g}"
+    return float(constant)
 
 
 def _is_match(node: ast.AST) -> TypeGuard[ast.Call]:

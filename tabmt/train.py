@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from tabmt.batches import Batches, HeldOut, Tokens, is_worse
 from tabmt.config import TrainConfig
-from tabmt.errors import TrainingError
+from tabmt.errors import TrainingError, UserError
 from tabmt.networks import AnyNetwork
 from tabmt.processes import Group
 from tabmt.seeds import derive
@@ -144,6 +144,11 @@ def train(
     assert len(tokens) > 0
     device = next(net.parameters()).device
     processes = Group.here()
+    if config.batch_size < processes.size:
+        raise UserError(
+            f"batch_size is {config.batch_size}, but there are {processes.size} processes; each "
+            "needs a row of every batch."
+        )
     # PAPER-DIFF: the paper keeps the weights themselves. A table that overfits before the learning
     # rate has come down would then keep weights full of noise (docs/log.md, 2026-11-15).
     average = copy.deepcopy(net).requires_grad_(False)
@@ -217,7 +222,8 @@ def train(
                 and step > looked_step
                 and (step % look_every == 0 or done >= 1.0)
             ):
-                losses = held_out.losses(average)
+                # The first one's: processes on unlike machines must not come to differ.
+                losses = [processes.agree(loss, device) for loss in held_out.losses(average)]
                 valid = float(np.mean(losses))
                 _check_finite(valid, step, rate, config)
                 worse = is_worse(losses, best_losses)

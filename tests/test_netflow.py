@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from tabmt import TabMT, UserError
 from tabmt.arguments import read_config
 from tabmt.cli import main
+from tabmt.evaluate import evaluate
 from tabmt.netflow import FIELDS, INVARIANTS, read_flows, schema, to_fields, to_flows, write_flows
 from tabmt.netflow.cidds import FLOWS
 from tabmt.rules import Rule
@@ -59,8 +60,8 @@ def test_what_is_written_is_read_again(tmp_path, name):
     [
         (
             FLOW_LINES[0].replace("58844.0", "ssh"),
-            "Row 3 of '{path}' has 'ssh' in column 'Dst Pt', where a port is expected; mend the "
-            "row or leave it out.",
+            "Row 3 of '{path}' has 'ssh' in column 'Dst Pt', where a port from 0 to 65535 is "
+            "expected; mend the row or leave it out.",
         ),
         (
             FLOW_LINES[0].replace("    108", "  a lot"),
@@ -79,6 +80,42 @@ def test_a_bad_cell_gets_a_sentence_with_its_row(tmp_path, line, sentence):
     with pytest.raises(UserError) as error:
         flows_of(path)
     assert str(error.value) == sentence.format(path=path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "column"),
+    [
+        ("     108", "    -108", "Bytes"),
+        ("     108", "        ", "Bytes"),
+        ("    0.000", "      nan", "Duration"),
+        ("58844.0", "99999.0", "Dst Pt"),
+        ("2017-03-15 00:01:16.632", "", "Date first seen"),
+        ("normal", "", "class"),
+    ],
+)
+def test_cells_that_are_no_flows_are_refused(tmp_path, old, new, column):
+    path = weekly(tmp_path, FLOW_LINES[0].replace(old, new))
+    with pytest.raises(UserError, match=rf"^Row 2 of .* in column '{column}', where"):
+        flows_of(path)
+
+
+def test_gaps_and_odd_types_cannot_be_written(tmp_path):
+    fields = to_fields(flows_of(weekly(tmp_path, *FLOW_LINES[:2])))
+    gap = fields.set_column(0, "weekday", pa.array([None, 3], pa.int16()))
+    with pytest.raises(UserError, match="Column 'weekday' holds a gap, but must lie from 0 to 6"):
+        to_flows(gap, datetime.date(2017, 3, 15))
+    text = fields.set_column(1, "hour", pa.array(["noon", "1"]))
+    with pytest.raises(UserError, match=r"Column 'hour' is string, and not all of it is int64"):
+        to_flows(text, datetime.date(2017, 3, 15))
+
+
+def test_evaluate_counts_broken_invariants_whatever_ports_are_taken_for(tmp_path):
+    fields = to_fields(flows_of(weekly(tmp_path, *FLOW_LINES[:2] * 50)))
+    odd = fields.set_column(7, "proto", pa.array(["ICMP"] * 100))
+    rules = [Rule.parse(name, text) for name, text in INVARIANTS.items()]
+    found = evaluate(odd, fields.slice(0, 60), fields.slice(60), rules=rules)
+    assert found["rule: dns"].value == 0.5
+    assert found["rule: netbios"].value == 0.0
 
 
 def test_a_file_without_a_column_gets_a_sentence(tmp_path):

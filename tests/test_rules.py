@@ -67,6 +67,44 @@ def test_what_is_no_rule_gets_a_sentence(text, sentence):
         assert str(error.value) == sentence
 
 
+@pytest.mark.parametrize(
+    ("text", "broken"),
+    [
+        ("x == '53'", [False, True]),
+        ("'53' == x", [False, True]),
+        ("x in ('53', 80)", [False, False]),
+        ("word == 53", [False, True]),
+        ("word in (53, 80.5)", [False, False]),
+        ("word != 53", [True, False]),
+        ("x == 'no'", None),
+        ("x == word", None),
+    ],
+)
+def test_quoted_numbers_are_numbers_to_columns_of_numbers(text, broken):
+    columns = {"x": np.array([53.0, 80.0]), "word": np.array(["53", "80.5"])}
+    gaps = dict.fromkeys(columns, np.array([False, False]))
+    rule = Rule.parse("r", text)
+    if broken is None:
+        with pytest.raises(UserError, match="does not fit its columns"):
+            rule.broken(columns, gaps)
+    else:
+        assert rule.broken(columns, gaps).tolist() == broken
+
+
+def test_text_matches_a_pattern_as_a_whole():
+    columns = {"x": np.array([1.0]), "word": np.array(["a.b"])}
+    gaps = dict.fromkeys(columns, np.array([False]))
+    assert not Rule.parse("r", r"matches(word, 'a\.b')").broken(columns, gaps).any()
+    assert Rule.parse("r", "matches(word, 'a')").broken(columns, gaps).all()
+    for text, sentence in (
+        ("matches(x, 'a')", "does not fit its columns"),
+        ("matches(word, '(')", "has a pattern that cannot be read"),
+        ("matches(word)", "has a part that is not allowed"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            Rule.parse("r", text).broken(columns, gaps)
+
+
 def test_rules_come_from_a_json_file(tmp_path):
     path = tmp_path / "rules.json"
     path.write_text('{"order": "b >= a"}')

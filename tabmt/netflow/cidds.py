@@ -42,7 +42,7 @@ COUNTS = ("Packets", "Bytes")
 # nfdump's abbreviations are decimal: a flow of 1.2 M has 1,200,000 bytes.
 UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
 SHORT = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMG])$")
-PORT = r"^\d{1,5}(\.\d{1,3})?$"
+PORT = r"^([0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])(\.\d{1,3})?$"
 
 
 def read_flows(paths: Iterable[str | Path]) -> Iterator[pa.Table]:
@@ -71,9 +71,11 @@ def _typed(part: pa.Table, path: str, row: int) -> pa.Table:
 
 def _column(text: pa.Array, field: pa.Field, path: str, row: int) -> pa.Array:
     if field.name in PORTS:
-        _check(pc.match_substring_regex(text, PORT), text, field.name, path, row, "a port")
+        good = pc.match_substring_regex(text, PORT)
+        _check(good, text, field.name, path, row, "a port from 0 to 65535")
         return pc.replace_substring_regex(text, r"\.0+$", "")
     if field.type == pa.string():
+        _check(text.is_valid(), text, field.name, path, row, "a word")
         return text
     if field.name in COUNTS:
         text = _in_full(text)
@@ -83,11 +85,16 @@ def _column(text: pa.Array, field: pa.Field, path: str, row: int) -> pa.Array:
         pa.int64(): ("a whole number", _wholes),
     }[field.type]
     try:
-        return cast(text)
+        found = cast(text)
     except pa.ArrowInvalid:
         good = pa.array([_fits(cast, value) for value in text.to_pylist()])
         _check(good, text, field.name, path, row, what)
         raise
+    good = found.is_valid()
+    if field.type != MILLIS:
+        good = pc.and_(good, pc.fill_null(pc.greater_equal(found, 0), False))  # no NaN either
+    _check(good, text, field.name, path, row, what)
+    return found
 
 
 def _moments(text: pa.Array) -> pa.Array:

@@ -105,15 +105,29 @@ def to_flows(fields: pa.Table, week: datetime.date) -> pa.Table:
     monday = week - datetime.timedelta(days=week.weekday())
     millis = np.zeros(fields.num_rows, np.int64)
     for name, size in PARTS.items():
-        values = fields.column(name).cast(pa.int64()).to_numpy()
-        outside = (values < 0) | (values >= size)
+        values = _cast(fields, name, pa.int64())
+        found = values.fill_null(-1).to_numpy()
+        outside = (found < 0) | (found >= size)
         if outside.any():
+            value = values[int(np.flatnonzero(outside)[0])].as_py()
             raise UserError(
-                f"Column {name!r} holds {values[outside][0]}, but must lie from 0 to {size - 1}."
+                f"Column {name!r} holds {'a gap' if value is None else value}, but must lie from 0 "
+                f"to {size - 1}."
             )
-        millis += values * MILLIS_OF[name]
+        millis += found * MILLIS_OF[name]
     start = np.datetime64(monday, "ms").astype(np.int64)
     columns: dict[str, Any] = {"Date first seen": pa.array(start + millis).cast(MILLIS)}
-    columns |= {own: fields.column(name) for name, own in RENAMED.items()}
+    types = {field.name: field.type for field in FLOWS}
+    columns |= {own: _cast(fields, name, types[own]) for name, own in RENAMED.items()}
     columns |= {name: pa.array([value] * fields.num_rows) for name, value in NORMAL.items()}
     return pa.table(columns).select(FLOWS.names).cast(FLOWS)
+
+
+def _cast(fields: pa.Table, name: str, dtype: pa.DataType) -> pa.ChunkedArray:
+    try:
+        return fields.column(name).cast(dtype)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise UserError(
+            f"Column {name!r} is {fields.schema.field(name).type}, and not all of it is {dtype}: "
+            f"{str(error).splitlines()[0]}."
+        ) from error
