@@ -4,6 +4,7 @@ What is known stays as it is. Rules are kept by what is drawn, as far as what is
 """
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,10 +16,10 @@ from torch import Tensor
 from tabmt import devices
 from tabmt.codecs import NumericCodec, typed
 from tabmt.config import Imputation
-from tabmt.generate import Request, Rows, without_gaps
+from tabmt.generate import MOST_WEIGHTS, Request, Rows, without_gaps
 from tabmt.learned import Learned
 from tabmt.likelihood import probabilities
-from tabmt.rulebook import Page
+from tabmt.rulebook import TRIES_PER_CODE, Page
 from tabmt.sample import Keeper, draw_order, fill
 from tabmt.schema import combine
 from tabmt.seeds import derive, numpy_stream
@@ -146,9 +147,14 @@ def _keep_rules(
             for side in bounds.setdefault(name, ends):
                 side[rows] = np.where(np.isnan(units[which]), side[rows], units[which])
 
-    for at in range(0, len(tokens), COMPLETED):
-        rows = np.arange(at, min(at + COMPLETED, len(tokens)))
-        number = (first_row + at) // COMPLETED
+    widest = max(
+        (coded.size for coded in columns if coded.column.name in book.columns()), default=1
+    )
+    most = max(1, MOST_WEIGHTS // (TRIES_PER_CODE * widest))  # rows whose weights may be at once
+    together = min(COMPLETED, 2 ** int(math.log2(most)))
+    for at in range(0, len(tokens), together):
+        rows = np.arange(at, min(at + together, len(tokens)))
+        number = (first_row + at) // together
         drawn, page, excused = attempt(rows, chunks.stream(number))
         use(rows, drawn, page, np.arange(len(rows)))
         count.known += int(excused.sum())
@@ -157,7 +163,7 @@ def _keep_rules(
             if not len(rows):
                 break
             again = []
-            size = max(1, MOST_CANDIDATES // copies)
+            size = max(1, min(MOST_CANDIDATES, most) // copies)
             for start in range(0, len(rows), size):
                 part = rows[start : start + size]
                 stream = chunks.stream(number, turn, start)

@@ -32,6 +32,7 @@ from tabmt.values import plain_values
 log = logging.getLogger(__name__)
 
 TRIES_PER_CODE = 16
+CHECKED_ROWS = 500_000  # of the training table at a time
 NO_CODE = -1
 LAST_RESORT = 1e-6  # weight of a bin's ends, and of a solved number: taken if nothing else fits
 
@@ -85,20 +86,25 @@ NO_RULES = RuleBook((), {})
 
 def _check_against(rules: Sequence[Rule], codec: TableCodec, table: Columnar) -> None:
     """Most rows of the training table must keep a rule; the others are told of."""
-    asked = {name for rule in rules for name in rule.columns}
-    plain = {
-        column.name: plain_values(table.column(column.name), column)
-        for column in codec.schema.columns
-        if column.name in asked
-    }
-    values = {name: found for name, (found, _) in plain.items()}
-    gaps = {name: found for name, (_, found) in plain.items()}
+    asked = {name for rule in rules if not rule.together for name in rule.columns}
+    arrays = {name: table.column(name) for name in asked}
+    columns = {column.name: column for column in codec.schema.columns}
+    broken = dict.fromkeys((rule.name for rule in rules), 0)
+    for start in range(0, table.num_rows, CHECKED_ROWS):  # as floats and words they are large
+        plain = {
+            name: plain_values(array.slice(start, CHECKED_ROWS), columns[name])
+            for name, array in arrays.items()
+        }
+        values = {name: found for name, (found, _) in plain.items()}
+        gaps = {name: found for name, (_, found) in plain.items()}
+        for rule in rules:
+            if not rule.together:
+                broken[rule.name] += int(np.sum(rule.broken(values, gaps)))
     for rule in rules:
-        broken = 0 if rule.together else int(np.sum(rule.broken(values, gaps)))
-        told = f"{broken:,} of {table.num_rows:,} rows of the training table"
-        if broken > table.num_rows / 2:
+        told = f"{broken[rule.name]:,} of {table.num_rows:,} rows of the training table"
+        if broken[rule.name] > table.num_rows / 2:
             raise UserError(f"{told} break the rule {rule.name!r} ({rule.text}); it is none.")
-        if broken:
+        if broken[rule.name]:
             log.warning("%s break the rule %r; no generated row will.", told, rule.name)
 
 
@@ -344,10 +350,12 @@ class _Candidates:
         self.fits = np.ones((rows, len(self.values)), bool)
         for rule, bound in rules:
             self.fits &= ~(rule.broken(columns, holes) & bound[:, None])
+        order = np.argsort(self.owner, kind="stable")
+        codes, starts = np.unique(self.owner[order], return_index=True)
         weights = np.zeros((rows, self.coded.size))
-        for code in np.unique(self.owner):
-            here = self.owner == code
-            weights[:, code] = self.fits[:, here] @ self.weight[here]
+        if len(codes):
+            fitting = self.fits[:, order] * self.weight[order]
+            weights[:, codes] = np.add.reduceat(fitting, starts, axis=1)
         self.solved = np.full(rows, np.nan)
         if isinstance(self.coded.codec, NumericCodec):
             self._solve(self.coded.codec, rules, known, gaps, weights)

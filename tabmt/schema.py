@@ -255,7 +255,7 @@ def _infer_column(
     given, dtype, fmt, gap_text, read_as = column, column.type, None, None, ""
     wanted = edit.get("kind")
     if text.is_text(dtype) and (found := text.recognise(column)):
-        column = text.read(column.combine_chunks(), found.format, found.dtype, found.gap_text)
+        column = text.read(combine(column), found.format, found.dtype, found.gap_text)
         column = pa.chunked_array([column])
         fmt, gap_text, read_as = found.format, found.gap_text, found.reason + "; "
     value_type = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
@@ -346,10 +346,12 @@ def combine(column: pa.ChunkedArray) -> pa.Array:
     """One plain array, dictionaries and string views decoded."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if pa.types.is_string_view(column.type):
+    if pa.types.is_string_view(column.type) or (
+        pa.types.is_string(column.type) and column.nbytes >= 2**31  # too long for one such array
+    ):
         column = column.cast(pa.large_string())
     chunks = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    # combine_chunks leaves a ChunkedArray where one array cannot hold all text
+    # combine_chunks leaves a ChunkedArray where it takes the chunks for too many
     return pa.concat_arrays(chunks.chunks) if isinstance(chunks, pa.ChunkedArray) else chunks
 
 
