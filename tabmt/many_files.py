@@ -42,9 +42,22 @@ class Columns:
             with tables.reading(path, "parquet"):
                 found = pyarrow.parquet.read_schema(path)
                 self.num_rows += pyarrow.parquet.read_metadata(path).num_rows
+            found = pa.schema([self._wide(field) for field in found], found.metadata)
             if self.schema is None:
                 self.schema = found
             self._check_alike(name, found)
+
+    def _wide(self, field: pa.Field) -> pa.Field:
+        """Categories of several files have room for those of all of them."""
+        if pa.types.is_nested(field.type):
+            raise UserError(
+                f"Column {field.name!r} has type {field.type}, but TabMT learns numbers, text, "
+                "booleans, dates and times. Turn it into text, or leave the column out."
+            )
+        if pa.types.is_dictionary(field.type) and len(self._paths) > 1:
+            kind = field.type
+            return field.with_type(pa.dictionary(pa.int32(), kind.value_type, kind.ordered))
+        return field
 
     def _check_alike(self, path: Path, found: pa.Schema) -> None:
         assert self.schema is not None
@@ -72,14 +85,15 @@ class Columns:
 
     def column(self, name: str) -> pa.ChunkedArray:
         place = self.column_names.index(name)
+        assert self.schema is not None
+        dtype = self.schema.field(place).type
         chunks: list[pa.Array] = []
         for path in self._paths:
             with tables.reading(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
                 # By its place: a name with a dot would be looked for inside another column.
                 found = file.reader.read_all(column_indices=[place])
-            chunks += found.column(0).chunks
-        assert self.schema is not None
-        return pa.chunked_array(chunks, self.schema.field(place).type)
+            chunks += found.column(0).cast(dtype).chunks
+        return pa.chunked_array(chunks, dtype)
 
 
 def open_table(source: Any) -> tuple[Columnar, Source]:

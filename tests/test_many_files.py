@@ -1,5 +1,6 @@
 """Tables in several files or larger than memory: the same model as from one table in memory."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from tabmt import TabMT, UserError, many_files
 from tabmt.cli import main
 from tabmt.many_files import Columns, open_table
+from tabmt.schema import Column
 from tabmt.store import TokenStore, smallest
 from tabmt.tokens import MASK
 from tests.tables import mixed_frame
@@ -33,6 +35,11 @@ def in_parts(frame: pd.DataFrame, folder: Path, ending: str = "parquet") -> list
     return paths
 
 
+def wide(column: Column) -> Column:
+    """Categories of several files have room for those of all of them."""
+    return dataclasses.replace(column, dtype=column.dtype.replace("indices=int8", "indices=int32"))
+
+
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 def test_files_give_the_model_that_one_table_gives(tmp_path, ending):
     frame = mixed_frame()
@@ -44,7 +51,7 @@ def test_files_give_the_model_that_one_table_gives(tmp_path, ending):
     one = TabMT(**TINY).fit(whole)
     for source in (paths, str(tmp_path / "parts" / "part*"), tmp_path / "parts"):
         many = TabMT(**TINY).fit(source)
-        assert many.schema_.columns == one.schema_.columns
+        assert [wide(column) for column in one.schema_.columns] == list(many.schema_.columns)
         states = [model.learned_.net.state_dict() for model in (one, many)]
         assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
         assert many.sample(50, seed=0).equals(one.sample(50, seed=0))
@@ -60,6 +67,31 @@ def test_a_large_file_is_read_column_by_column(tmp_path, monkeypatch):
     plain = pq.read_table(path)
     for name in plain.column_names:
         assert table.column(name).equals(plain.column(name))
+
+
+def test_categories_of_several_files_become_one_column(tmp_path):
+    for number in (0, 1):
+        words = pd.Categorical([f"{number}-{i}" for i in range(100)] * 2)
+        pd.DataFrame({"word": words, "x": range(200)}).to_parquet(tmp_path / f"{number}.parquet")
+    model = TabMT(**TINY).fit(tmp_path)
+    assert model.learned_.codec.token_columns[0].size == 200
+    assert isinstance(model.sample(20, seed=0)["word"].dtype, pd.CategoricalDtype)
+
+
+def test_a_nested_column_gets_a_sentence(tmp_path):
+    for name in "ab":
+        pq.write_table(
+            pa.table({"s": pa.array([{"x": 1}]), "y": [1]}), tmp_path / f"{name}.parquet"
+        )
+    with pytest.raises(UserError, match=r"Column 's' has type struct<x: int64>, but TabMT learns"):
+        open_table(tmp_path)
+
+
+def test_what_other_programs_leave_in_a_folder_is_no_data(tmp_path):
+    in_parts(mixed_frame(), tmp_path)
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / ".part0.parquet.crc").touch()
+    assert open_table(tmp_path)[0].num_rows == 200
 
 
 def test_names_with_dots_are_columns(tmp_path):
