@@ -9,7 +9,7 @@ codec alone. Knows Arrow and numpy, nothing of networks.
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -338,27 +338,20 @@ class TableCodec:
 
     def store(self, table: Columnar, *, on_disk: bool) -> TokenStore:
         """The tokens of a table, column after column, for training."""
-        self.check_columns(table)
-        return TokenStore.fill(
-            (
-                (coded.encode(table.column(coded.column.name)), coded.size)
-                for coded in self.coded
-                if coded.has_tokens
-            ),
-            table.num_rows,
-            on_disk=on_disk,
-        )
+        return TokenStore.fill(self._codes(table), table.num_rows, on_disk=on_disk)
 
     def encode(self, table: pa.Table) -> np.ndarray:
         """(rows, token columns) int64."""
-        self.check_columns(table)
-        tokens = [
-            encoded
-            for coded in self.coded
-            for encoded in [coded.encode(table.column(coded.column.name))]
-            if coded.has_tokens
-        ]
+        tokens = [codes for codes, _ in self._codes(table)]
         return np.stack(tokens, axis=1) if tokens else np.zeros((table.num_rows, 0), np.int64)
+
+    def _codes(self, table: Columnar) -> Iterator[tuple[np.ndarray, int]]:
+        """The codes of each column that has some, and how many it has; constants are checked."""
+        self.check_columns(table)
+        for coded in self.coded:
+            codes = coded.encode(table.column(coded.column.name))
+            if coded.has_tokens:
+                yield codes, coded.size
 
     def look(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """For scores: tokens, with MASK where a value was never seen; which those are; and the

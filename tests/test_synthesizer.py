@@ -367,3 +367,10 @@ def test_a_target_must_be_a_column_that_is_learned(target, sentence):
 )
 def test_wide_tables_take_more_steps_of_fewer_rows(rows, columns, batch):
     assert Settings.of(TabMT().get_params(), rows, columns).train.batch_size == batch
+
+
+def test_a_continued_model_refuses_another_constant():
+    table = pd.DataFrame({"x": range(40), "unit": ["kg"] * 40})
+    model = TabMT(**TINY).fit(table)
+    with pytest.raises(UserError, match="Column 'unit' has other values than the model saw"):
+        TabMT(**TINY).fit(table.assign(unit="lb"), continue_from=model)
