@@ -36,16 +36,18 @@ class Columns:
     ) -> None:
         self._paths, self._folder = list(paths), folder  # a temporary folder lives as long as we do
         self._names = list(names or paths)
+        schemas = [self._schema(path) for path in self._paths]
+        self.schema = schemas[0]
         self.num_rows = 0
-        self.schema: pa.Schema | None = None
-        for path, name in zip(self._paths, self._names, strict=True):
-            with tables.reading(path, "parquet"):
-                found = pyarrow.parquet.read_schema(path)
-                self.num_rows += pyarrow.parquet.read_metadata(path).num_rows
-            found = pa.schema([self._wide(field) for field in found], found.metadata)
-            if self.schema is None:
-                self.schema = found
+        for path, name, found in zip(self._paths, self._names, schemas, strict=True):
             self._check_alike(name, found)
+            with tables.reading(path, "parquet"):
+                self.num_rows += pyarrow.parquet.read_metadata(path).num_rows
+
+    def _schema(self, path: Path) -> pa.Schema:
+        with tables.reading(path, "parquet"):
+            found = pyarrow.parquet.read_schema(path)
+        return pa.schema([self._wide(field) for field in found], found.metadata)
 
     def _wide(self, field: pa.Field) -> pa.Field:
         """Categories of several files have room for those of all of them."""
@@ -60,7 +62,6 @@ class Columns:
         return field
 
     def _check_alike(self, path: Path, found: pa.Schema) -> None:
-        assert self.schema is not None
         first = str(self._names[0])
         if found.names != self.schema.names:
             raise UserError(
@@ -76,7 +77,6 @@ class Columns:
 
     @property
     def column_names(self) -> list[str]:
-        assert self.schema is not None
         return list(self.schema.names)
 
     @property
@@ -85,7 +85,6 @@ class Columns:
 
     def column(self, name: str) -> pa.ChunkedArray:
         place = self.column_names.index(name)
-        assert self.schema is not None
         dtype = self.schema.field(place).type
         chunks: list[pa.Array] = []
         for path in self._paths:
@@ -105,17 +104,17 @@ def open_table(source: Any) -> tuple[Columnar, Source]:
         return _open_files([Path(path) for path in source])
     if isinstance(source, str | os.PathLike):
         path = Path(source)
+        found: list[Path] | None = None
         if not path.exists() and glob.has_magic(str(source)):
             found = [Path(one) for one in sorted(glob.glob(str(source), recursive=True))]
-            if not any(one.is_file() for one in found):
-                raise UserError(f"No file fits the pattern {str(source)!r}.")
-            return _open_files([one for one in found if one.is_file()])
-        if path.is_dir():
+        elif path.is_dir():
             # What begins so is not data, but what other programs leave beside it.
             found = [one for one in sorted(path.iterdir()) if one.name[0] not in "._"]
-            if not any(one.is_file() for one in found):
-                raise UserError(f"There is no file in the folder {str(path)!r}.")
-            return _open_files([one for one in found if one.is_file()])
+        if found is not None:
+            files = [one for one in found if one.is_file()]
+            if not files:
+                raise UserError(f"There is no file in {str(source)!r}; name a folder or a pattern.")
+            return _open_files(files)
         if path.exists() and _is_large(path):
             return _open_files([path])
     return tables.load(source)
@@ -138,7 +137,6 @@ def _open_files(paths: list[Path]) -> tuple[Columnar, Source]:
     (kind,) = kinds
     if kind == "parquet":
         columns = Columns(paths)
-        assert columns.schema is not None
         return columns, Source("parquet", tables.pandas_metadata(columns.schema))
     folder = Scratch()
     copies = []
