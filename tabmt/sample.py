@@ -169,9 +169,10 @@ def fill_where(
     """
     open_ = [column for column in asked if int((_weights(allowed, column) > 0).sum()) > 1]
     several = len(open_) > 1
-    count = max(rows * POOL, LEAST_CANDIDATES) if several else rows
-    most = max(count, min(max(rows, LEAST_CANDIDATES) * MOST_CANDIDATES, MOST_AT_ONCE))
-    most = most if several else rows
+    count = most = rows
+    if several:
+        count = max(rows * POOL, LEAST_CANDIDATES)
+        most = max(count, min(max(rows, LEAST_CANDIDATES) * MOST_CANDIDATES, MOST_AT_ONCE))
     while True:
         blank = torch.full((count, len(temperature)), MASK, device=device)
         filling = Filling(net, blank, temperature=temperature, generator=generator)
