@@ -36,8 +36,8 @@ def naive(net: MaskedNetwork, rows: int, seed: int) -> Tensor:
     every = torch.arange(rows)
     with torch.inference_mode():
         for column in torch.randperm(columns, generator=generator).tolist():
-            hidden, table = net.hidden(tokens), net.fields.table()
-            logits = [net.fields.logits(table, hidden[:, c], c) for c in range(columns)]
+            hidden, outputs = net.hidden(tokens), net.fields.outputs(net.fields.table())
+            logits = [one.logits(hidden[:, c]) for c, one in enumerate(outputs)]
             tokens[:, column], _ = draw(
                 logits[column], every, temperature=1.0, allowed=None, generator=generator
             )

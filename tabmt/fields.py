@@ -55,6 +55,30 @@ class Linear(NamedTuple):
     bias: Tensor  # (K,)
 
 
+class Output(NamedTuple):
+    """The output layer of a field: the paper's dynamic linear layer."""
+
+    weight: Tensor  # (K, D), the field's part of the table
+    bias: Tensor  # (K,)
+    heat: Tensor  # (), the learned temperature of eq. 6
+
+    def logits(self, x: Tensor) -> Tensor:
+        """(x W + b) / heat: (B, D) -> (B, K)."""
+        # Divided before the product: there are far fewer numbers.
+        return F.linear(x / self.heat, self.weight, self.bias / self.heat)
+
+    def cross_entropy(self, x: Tensor, codes: Tensor) -> Tensor:
+        """Summed nats of codes, (B, D) and (B,); MASK does not count."""
+        size = len(self.bias)
+        if len(x) * size <= PART:
+            return F.cross_entropy(self.logits(x), codes, reduction="sum", ignore_index=MASK)
+        scaled, bias = x / self.heat, self.bias / self.heat
+        total: Tensor = ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            scaled, self.weight, bias, codes, max(1, PART // size)
+        )
+        return total
+
+
 class Fields(nn.Module):
     """Embeddings and output layers of every field; all codes of all fields in one table.
 
@@ -187,28 +211,17 @@ class Fields(nn.Module):
         """Embeddings of tokens, MASK included: (B, C) -> (B, C, D)."""
         return F.embedding(self.rows(tokens), torch.cat([table, mask_token[None]]))
 
-    def logits(self, table: Tensor, x: Tensor, column: int) -> Tensor:
-        """The dynamic linear layer with the learned temperature of eq. 6: (B, D) -> (B, K)."""
-        codes = self.codes_of(column)
-        raw = F.linear(x, table[codes], self.bias[codes])  # (B, D) @ (D, K) -> (B, K)
-        return raw / torch.sigmoid(self.temperature[column])
-
-    def cross_entropy(self, table: Tensor, x: Tensor, column: int, codes: Tensor) -> Tensor:
-        """Summed nats of the codes of a field, (B, D) and (B,); MASK does not count."""
-        size = self.sizes[column]
-        if len(x) * size <= PART:
-            logits = self.logits(table, x, column)
-            return F.cross_entropy(logits, codes, reduction="sum", ignore_index=MASK)
-        own, tau = self.codes_of(column), torch.sigmoid(self.temperature[column])
-        bias = self.bias[own] / tau
-        parts = (x / tau, table[own], bias, codes, max(1, PART // size))
-        total: Tensor = ChunkedCrossEntropy.apply(*parts)  # type: ignore[no-untyped-call]
-        return total
+    def outputs(self, table: Tensor) -> list["Output"]:
+        """The output layer of each field, from `table`."""
+        # All in one split: slices would each send back a gradient as large as the whole table.
+        weights, biases = (torch.split(one, list(self.sizes)) for one in (table, self.bias))
+        heat = torch.sigmoid(self.temperature).unbind()
+        return [Output(*parts) for parts in zip(weights, biases, heat, strict=True)]
 
     def fold(self) -> tuple[Linear, ...]:
         """The traditional linear layer of each field with the same logits, for inference."""
-        table, tau = self.table().detach(), torch.sigmoid(self.temperature.detach())
-        return tuple(
-            Linear(table[codes] / tau[column], self.bias.detach()[codes] / tau[column])
-            for column, codes in enumerate(map(self.codes_of, range(len(self.sizes))))
-        )
+        with torch.no_grad():
+            return tuple(
+                Linear(one.weight / one.heat, one.bias / one.heat)
+                for one in self.outputs(self.table())
+            )

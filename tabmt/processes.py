@@ -44,9 +44,12 @@ class Group:
         distributed.broadcast(told, 0)
         return float(told)
 
-    def sum_gradients(self, net: nn.Module) -> None:
-        """Every process then has the gradient of the whole batch."""
+    def mean_gradients(self, net: nn.Module, count: int) -> None:
+        """Every process then has the mean gradient of the `count` cells of the whole batch."""
         if self.size == 1:
+            for parameter in net.parameters():
+                if parameter.grad is not None:
+                    parameter.grad /= count
             return
         # A field that no row of ours had to predict has none, but others may have one.
         gradients: list[Tensor] = []
@@ -56,6 +59,7 @@ class Group:
             gradients.append(parameter.grad)
         flat = torch.cat([gradient.flatten() for gradient in gradients])
         distributed.all_reduce(flat)
+        flat /= count
         parts = torch.split(flat, [gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))

@@ -32,6 +32,7 @@ Stopped = Literal["steps", "minutes", "early"]
 EPOCHS_PER_LOOK = 10  # a small table is memorised within few steps ...
 LEAST_STEPS_PER_LOOK = 10  # ... but looks cost time too
 AVERAGE_STEPS = 300  # reach of the running average of the weights
+MOST_KEPT = {"cpu": 2**23, "cuda": 2**26}  # rows x columns x width x blocks of a pass
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,24 @@ def make_optimizer(net: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
     )
 
 
+def rows_at_once(net: AnyNetwork) -> int:
+    """How many rows a pass may take: what it keeps for the way back must fit in memory."""
+    numbers = MOST_KEPT["cuda" if next(net.parameters()).is_cuda else "cpu"]
+    return max(1, numbers // (net.positions.numel() * len(net.blocks)))
+
+
+def add_gradients(
+    net: AnyNetwork, tokens: Tensor, plan: Tensor, noise: torch.Generator, rows: int
+) -> tuple[float, int]:
+    """Add the gradients of a batch's summed loss, so many rows at a time; the sum and its count."""
+    loss, count = 0.0, 0
+    for some, hidden in zip(torch.split(tokens, rows), torch.split(plan, rows), strict=True):
+        total, cells = net.loss_sum_and_count(some, hidden, noise)
+        total.backward()  # type: ignore[no-untyped-call]
+        loss, count = loss + total.item(), count + cells
+    return loss, count
+
+
 def train(
     net: AnyNetwork,
     tokens: Tokens,
@@ -157,6 +176,7 @@ def train(
     held_out = HeldOut.choose(valid_tokens, tokens, net, seed=seed, target=target)
     epochs = round(EPOCHS_PER_LOOK * len(tokens) / config.batch_size)  # of so many, in steps
     look_every = min(config.eval_every, max(LEAST_STEPS_PER_LOOK, epochs))
+    at_once = rows_at_once(net)
 
     step, seconds_before, looks, looked_step, kept_step = 0, 0.0, 0, 0, 0
     valid: float | None = None
@@ -260,14 +280,12 @@ def train(
             plan = net.draw_plan(shape, generator, target)[processes.share]  # (B, C)
             own = [processes.rank] if processes.rank else []
             noise = torch.Generator(device).manual_seed(derive(seed, "noise", step, *own))
-            total, here = net.loss_sum_and_count(batch.to(device), plan.to(device), noise)
-            count = round(processes.sum(here, device))
-            loss = total / max(count, 1)
-            value = processes.sum(loss.item(), device)
-            _check_finite(value, step + 1, rate, config)
             optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            processes.sum_gradients(net)
+            total, here = add_gradients(net, batch.to(device), plan.to(device), noise, at_once)
+            count = max(1, round(processes.sum(here, device)))
+            value = processes.sum(total, device) / count
+            _check_finite(value, step + 1, rate, config)
+            processes.mean_gradients(net, count)
             nn.utils.clip_grad_norm_(net.parameters(), config.clip)
             updating = True
             optimizer.step()

@@ -121,7 +121,7 @@ def test_folded_layer_gives_the_dynamic_layers_logits(chosen):
     x = torch.randn(5, WIDTH, generator=generator(2))
     table = fields.table()
     for column, (field, folded) in enumerate(zip(chosen, fields.fold(), strict=True)):
-        dynamic = fields.logits(table, x, column)
+        dynamic = fields.outputs(table)[column].logits(x)
         assert dynamic.shape == (5, field.size)
         torch.testing.assert_close(x @ folded.weight.T + folded.bias, dynamic)
         assert not folded.weight.requires_grad
@@ -132,7 +132,7 @@ def test_logits_are_the_papers_dynamic_linear():
     x = torch.randn(5, WIDTH, generator=generator(2))
     weight = paper_table(fields, 1, [0.0, 0.1, 0.7, 1.0])
     expected = (x @ weight.T + fields.bias[3:]) / torch.sigmoid(fields.temperature[1])
-    torch.testing.assert_close(fields.logits(fields.table(), x, 1), expected)
+    torch.testing.assert_close(fields.outputs(fields.table())[1].logits(x), expected)
 
 
 def test_tokens_find_their_embeddings_and_mask_finds_the_mask_token():
@@ -155,7 +155,10 @@ def test_input_and_output_send_gradients_into_the_same_tables():
         table = fields.table()
         x = fields.embed(table, tokens, torch.zeros(WIDTH))  # (1, C, D)
         total = x.square().sum() * use_input
-        total = total + fields.logits(table, torch.ones(1, WIDTH), 0).square().sum() * use_output
+        total = (
+            total
+            + fields.outputs(table)[0].logits(torch.ones(1, WIDTH)).square().sum() * use_output
+        )
         total.backward()
         return [fields.unordered.grad.clone(), fields.low.grad.clone(), fields.high.grad.clone()]
 
@@ -170,7 +173,7 @@ def test_a_big_vocabulary_stays_linear_in_memory():
     count = 60_000
     fields = make(Field(count, tuple((torch.arange(count) / count).tolist())), scramble=False)
     x = torch.ones(2, WIDTH)
-    fields.logits(fields.table(), x, 0).logsumexp(1).sum().backward()
+    fields.outputs(fields.table())[0].logits(x).logsumexp(1).sum().backward()
     assert fields.unordered.grad.shape == (count, WIDTH)
 
 
@@ -187,5 +190,5 @@ def test_biases_can_start_at_the_frequencies_of_the_codes():
     counts = [torch.tensor([90.0, 9.0, 0.0]), torch.tensor([10.0, 0.0, 30.0, 5.0])]
     fields.start_at_frequencies(counts)
     for column, count in enumerate(counts):
-        logits = fields.logits(fields.table(), torch.zeros(1, WIDTH), column)
+        logits = fields.outputs(fields.table())[column].logits(torch.zeros(1, WIDTH))
         torch.testing.assert_close(logits.softmax(1)[0], (count + 1) / (count + 1).sum())

@@ -51,7 +51,7 @@ def test_a_field_takes_parts_only_when_it_must_and_gives_the_same(monkeypatch):
 
     def both() -> list[torch.Tensor]:
         fields.zero_grad()
-        total = fields.cross_entropy(fields.table(), x, 1, right)
+        total = fields.outputs(fields.table())[1].cross_entropy(x, right)
         total.backward()
         return [
             total.detach(),

@@ -190,7 +190,7 @@ def test_loss_is_the_cross_entropy_of_the_masked_cells():
     for row in range(9):
         for column in range(4):
             if mask[row, column] and tokens[row, column] != MASK:
-                logits = net.fields.logits(table, hidden[row, column][None], column)
+                logits = net.fields.outputs(table)[column].logits(hidden[row, column][None])
                 expected -= logits.log_softmax(1)[0, tokens[row, column]].item()
                 cells += 1
     total, count = net.loss_sum_and_count(tokens, mask)
@@ -246,7 +246,7 @@ def test_state_gives_the_trained_logits_after_each_put():
     for column in (2, 0, 3, 1):
         rows = torch.tensor([4, 1, 5])
         hidden = net.hidden(tokens[rows])[:, column]
-        expected = net.fields.logits(net.fields.table(), hidden, column)
+        expected = net.fields.outputs(net.fields.table())[column].logits(hidden)
         torch.testing.assert_close(state.logits(rows, column), expected)
         tokens[:, column] = truth[:, column]
         state.put(torch.arange(6), column, truth[:, column])

@@ -9,13 +9,20 @@ import numpy as np
 import pytest
 import torch
 
-from tabmt.batches import Batches, HeldOut, is_worse
+from tabmt.batches import Batches, HeldOut, is_worse, take
 from tabmt.config import NetworkConfig, NetworkName, TrainConfig
 from tabmt.errors import TrainingError
 from tabmt.fields import Field
 from tabmt.networks import AnyNetwork, build
 from tabmt.tokens import MASK
-from tabmt.train import Progress, Summary, TrainState, learning_rate_at, train
+from tabmt.train import (
+    Progress,
+    Summary,
+    TrainState,
+    add_gradients,
+    learning_rate_at,
+    train,
+)
 
 SMALL = NetworkConfig(network="masked", width=16, depth=2, heads=2, dropout=0.1, drop_path=0.1)
 SHORT = TrainConfig(steps=20, batch_size=16, warmup=3, eval_every=4, patience=100)
@@ -154,6 +161,23 @@ def test_training_with_all_rows_ends_with_the_budget():
     assert stopped.steps + 99 * stopped.best_step > endless.steps
     assert (summary.stopped, summary.steps) == ("early", endless.steps)
     assert summary.finish_steps == endless.steps - stopped.steps
+
+
+@pytest.mark.parametrize("network", ["any-order", "masked"])
+def test_a_batch_in_parts_has_the_gradients_of_the_whole(network):
+    net = make(NetworkConfig(network=network, width=16, depth=2, heads=2))
+    rows, generator = table(40), torch.Generator().manual_seed(5)
+    tokens = take(rows, torch.arange(40))
+    plan = net.draw_plan((40, tokens.shape[1]), generator)
+    found = []
+    for at_once in (40, 7, 1):
+        net.zero_grad()
+        found.append(add_gradients(net, tokens, plan, generator, at_once))
+        found[-1] += tuple(p.grad.clone() for p in net.parameters())
+    (loss, count, *gradients), *others = found
+    for other, same, *parts in others:
+        assert (other, same) == (pytest.approx(loss, rel=1e-6), count)
+        torch.testing.assert_close(parts, gradients, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("later", [1, 3])

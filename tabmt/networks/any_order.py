@@ -86,8 +86,8 @@ class AnyOrderNetwork(nn.Module):
         table = self.fields.table()
         x = self._outputs(table, tokens, orders, generator)  # (C, B, D)
         total = x[:0].sum()
-        for column, part in enumerate(x):
-            total = total + self.fields.cross_entropy(table, part, column, tokens[:, column])
+        for output, part, codes in zip(self.fields.outputs(table), x, tokens.T, strict=True):
+            total = total + output.cross_entropy(part, codes)
         return total, int((tokens != MASK).sum())
 
     def log_prob(self, tokens: Tensor, orders: Tensor) -> Tensor:
@@ -100,13 +100,8 @@ class AnyOrderNetwork(nn.Module):
             table = self.fields.table()
             x = self._outputs(table, tokens, orders, None)  # (C, B, D)
             nats = [
-                F.cross_entropy(
-                    self.fields.logits(table, part, column),
-                    tokens[:, column],
-                    reduction="none",
-                    ignore_index=MASK,
-                )
-                for column, part in enumerate(x)
+                F.cross_entropy(output.logits(part), codes, reduction="none", ignore_index=MASK)
+                for output, part, codes in zip(self.fields.outputs(table), x, tokens.T, strict=True)
             ]
             return -torch.stack(nats, 1)
 

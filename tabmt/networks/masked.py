@@ -93,12 +93,15 @@ class MaskedNetwork(nn.Module):
 
         total = picked[:0].sum()  # zero, with gradients of zero where nothing is scored
         parts = sizes.tolist()
-        for column, (part, codes) in enumerate(
-            zip(torch.split(picked, parts), torch.split(targets, parts), strict=True)
+        for output, part, codes in zip(
+            self.fields.outputs(table),
+            torch.split(picked, parts),
+            torch.split(targets, parts),
+            strict=True,
         ):
             if len(part) == 0:
                 continue
-            total = total + self.fields.cross_entropy(table, part, column, codes)
+            total = total + output.cross_entropy(part, codes)
         return total, int(counts.sum())
 
     def log_prob(self, tokens: Tensor, orders: Tensor) -> Tensor:
