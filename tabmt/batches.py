@@ -45,7 +45,8 @@ class Batches:
             epoch, offset = divmod(begin, self.rows)
             if epoch != self._epoch:
                 generator = torch.Generator().manual_seed(derive(self.seed, "epoch", epoch))
-                self._permutation = torch.randperm(self.rows, generator=generator)
+                width = torch.int32 if self.rows < 2**31 else torch.int64
+                self._permutation = torch.randperm(self.rows, generator=generator, dtype=width)
                 self._epoch = epoch
             pieces.append(self._permutation[offset : offset + end - begin])
             begin += len(pieces[-1])

@@ -336,16 +336,16 @@ class TableCodec:
             columns.append(array if text.is_text(column.type) else typed(array, column))
         return pa.table(columns, schema=self.schema.arrow)
 
-    def store(self, table: Columnar, *, on_disk: bool) -> TokenStore:
+    def store(self, table: Columnar) -> TokenStore:
         """The tokens of a table, column after column, for training."""
-        return TokenStore.fill(self._codes(table), table.num_rows, on_disk=on_disk)
+        return TokenStore.fill(self.codes(table), table.num_rows)
 
     def encode(self, table: pa.Table) -> np.ndarray:
         """(rows, token columns) int64."""
-        tokens = [codes for codes, _ in self._codes(table)]
+        tokens = [codes for codes, _ in self.codes(table)]
         return np.stack(tokens, axis=1) if tokens else np.zeros((table.num_rows, 0), np.int64)
 
-    def _codes(self, table: Columnar) -> Iterator[tuple[np.ndarray, int]]:
+    def codes(self, table: Columnar) -> Iterator[tuple[np.ndarray, int]]:
         """The codes of each column that has some, and how many it has; constants are checked."""
         self.check_columns(table)
         for coded in self.coded:

@@ -4,10 +4,12 @@ For `fit` and `schema`, which go column by column anyhow. Parquet files are read
 files are first written to Parquet in a temporary folder ($TMPDIR), part by part.
 """
 
+import copy
 import glob
+import itertools
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,29 +36,43 @@ class Columns:
         folder: Scratch | None = None,
         names: Sequence[Path] | None = None,  # of the files that these are copies of
     ) -> None:
-        self._paths, self._folder = list(paths), folder  # a temporary folder lives as long as we do
+        self._folder = folder  # a temporary folder lives as long as we do
         self._names = list(names or paths)
-        schemas = [self._schema(path) for path in self._paths]
+        several = len(paths) > 1
+        schemas = [self._schema(path, several) for path in paths]
         self.schema = schemas[0]
-        self.num_rows = 0
-        for path, name, found in zip(self._paths, self._names, schemas, strict=True):
+        self._groups: list[tuple[Path, int, int]] = []  # file, row group, its rows
+        for path, name, found in zip(paths, self._names, schemas, strict=True):
             self._check_alike(name, found)
             with tables.reading(path, "parquet"):
-                self.num_rows += pyarrow.parquet.read_metadata(path).num_rows
+                about = pyarrow.parquet.read_metadata(path)
+            for group in range(about.num_row_groups):
+                self._groups.append((path, group, about.row_group(group).num_rows))
 
-    def _schema(self, path: Path) -> pa.Schema:
+    @property
+    def num_rows(self) -> int:
+        return sum(rows for _, _, rows in self._groups)
+
+    def parts(self) -> Iterator["Columns"]:
+        """The row groups, each a table of its own."""
+        for group in self._groups:
+            part = copy.copy(self)
+            part._groups = [group]
+            yield part
+
+    def _schema(self, path: Path, several: bool) -> pa.Schema:
         with tables.reading(path, "parquet"):
             found = pyarrow.parquet.read_schema(path)
-        return pa.schema([self._wide(field) for field in found], found.metadata)
+        return pa.schema([self._wide(field, several) for field in found], found.metadata)
 
-    def _wide(self, field: pa.Field) -> pa.Field:
+    def _wide(self, field: pa.Field, several: bool) -> pa.Field:
         """Categories of several files have room for those of all of them."""
         if pa.types.is_nested(field.type):
             raise UserError(
                 f"Column {field.name!r} has type {field.type}, but TabMT learns numbers, text, "
                 "booleans, dates and times. Turn it into text, or leave the column out."
             )
-        if pa.types.is_dictionary(field.type) and len(self._paths) > 1:
+        if several and pa.types.is_dictionary(field.type):
             kind = field.type
             return field.with_type(pa.dictionary(pa.int32(), kind.value_type, kind.ordered))
         return field
@@ -87,10 +103,11 @@ class Columns:
         place = self.column_names.index(name)
         dtype = self.schema.field(place).type
         chunks: list[pa.Array] = []
-        for path in self._paths:
+        for path, groups in itertools.groupby(self._groups, key=lambda group: group[0]):
+            which = [group for _, group, _ in groups]
             with tables.reading(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
                 # By its place: a name with a dot would be looked for inside another column.
-                found = file.reader.read_all(column_indices=[place])
+                found = file.reader.read_row_groups(which, column_indices=[place])
             chunks += found.column(0).cast(dtype).chunks
         return pa.chunked_array(chunks, dtype)
 

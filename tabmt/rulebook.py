@@ -23,6 +23,7 @@ from tabmt.codecs import (
     as_given,
 )
 from tabmt.errors import UserError
+from tabmt.many_files import Columns
 from tabmt.prompts import Prompt
 from tabmt.rules import Rule
 from tabmt.schema import Columnar, but_the_table_has
@@ -87,19 +88,20 @@ NO_RULES = RuleBook((), {})
 def _check_against(rules: Sequence[Rule], codec: TableCodec, table: Columnar) -> None:
     """Most rows of the training table must keep a rule; the others are told of."""
     asked = {name for rule in rules if not rule.together for name in rule.columns}
-    arrays = {name: table.column(name) for name in asked}
     columns = {column.name: column for column in codec.schema.columns}
     broken = dict.fromkeys((rule.name for rule in rules), 0)
-    for start in range(0, table.num_rows, CHECKED_ROWS):  # as floats and words they are large
-        plain = {
-            name: plain_values(array.slice(start, CHECKED_ROWS), columns[name])
-            for name, array in arrays.items()
-        }
-        values = {name: found for name, (found, _) in plain.items()}
-        gaps = {name: found for name, (_, found) in plain.items()}
-        for rule in rules:
-            if not rule.together:
-                broken[rule.name] += int(np.sum(rule.broken(values, gaps)))
+    for part in table.parts() if isinstance(table, Columns) else [table]:
+        arrays = {name: part.column(name) for name in asked}
+        for start in range(0, part.num_rows, CHECKED_ROWS):  # as floats and words they are large
+            plain = {
+                name: plain_values(array.slice(start, CHECKED_ROWS), columns[name])
+                for name, array in arrays.items()
+            }
+            values = {name: found for name, (found, _) in plain.items()}
+            gaps = {name: found for name, (_, found) in plain.items()}
+            for rule in rules:
+                if not rule.together:
+                    broken[rule.name] += int(np.sum(rule.broken(values, gaps)))
     for rule in rules:
         told = f"{broken[rule.name]:,} of {table.num_rows:,} rows of the training table"
         if broken[rule.name] > table.num_rows / 2:

@@ -31,6 +31,27 @@ class Scratch:
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
+def create(folder: Path, sizes: Sequence[int], rows: int) -> None:
+    """Files for the tokens of columns with so many codes each."""
+    for place, size in enumerate(sizes):
+        np.lib.format.open_memmap(_file(folder, place), "w+", smallest(size), (rows,))
+
+
+def write(folder: Path, place: int, first: int, codes: np.ndarray) -> None:
+    """Some rows of a column, from the `first` on; several processes may write at once."""
+    assert codes.min(initial=0) >= MASK
+    path = _file(folder, place)
+    stored = np.load(path, mmap_mode="r")
+    narrow = codes.astype(stored.dtype)
+    with path.open("r+b") as file:  # not through the map: what it wrote would count as our memory
+        file.seek(stored.offset + first * stored.itemsize)
+        file.write(narrow.data)
+
+
+def _file(folder: Path, place: int) -> Path:
+    return folder / f"{place}.npy"
+
+
 class TokenStore:
     """Reads like an integer matrix, (rows, columns): by rows, or a column at a time."""
 
@@ -46,20 +67,18 @@ class TokenStore:
         self._rows = rows if which is None else len(which)
 
     @classmethod
-    def fill(
-        cls, columns: Iterable[tuple[np.ndarray, int]], rows: int, *, on_disk: bool
-    ) -> "TokenStore":
-        """From the codes of each column and how many codes it has, one column after the other."""
-        folder = Scratch() if on_disk else None
+    def fill(cls, columns: Iterable[tuple[np.ndarray, int]], rows: int) -> "TokenStore":
+        """In memory, from the codes of each column and how many codes it has."""
         stored = []
-        for place, (codes, size) in enumerate(columns):
+        for codes, size in columns:
             assert codes.min(initial=0) >= MASK
-            narrow = codes.astype(smallest(size))
-            if folder is not None:
-                path = folder.path / f"{place}.npy"
-                np.save(path, narrow)
-                narrow = np.load(path, mmap_mode="r")
-            stored.append(narrow)
+            stored.append(codes.astype(smallest(size)))
+        return cls(stored, rows)
+
+    @classmethod
+    def open(cls, folder: Scratch, columns: int, rows: int) -> "TokenStore":
+        """On disk, as `create` and `write` left it there."""
+        stored = [np.load(_file(folder.path, place), mmap_mode="r") for place in range(columns)]
         return cls(stored, rows, folder=folder)
 
     def __len__(self) -> int:
@@ -85,4 +104,5 @@ class TokenStore:
     def subset(self, which: np.ndarray) -> "TokenStore":
         """These rows, by their places, in this order."""
         which = which if self._which is None else self._which[which]
+        which = which.astype(smallest(self._rows), copy=False)
         return TokenStore(self._columns, self._rows, which=which, folder=self._folder)

@@ -36,6 +36,8 @@ from tabmt.config import (
     Quantizer,
     TrainConfig,
 )
+from tabmt.encoding import encode
+from tabmt.engine import Engine
 from tabmt.errors import UserError, read_json
 from tabmt.generate import Request, rows_in_batches, temperatures
 from tabmt.learned import Learned, new_network, token_column
@@ -111,13 +113,15 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         continue_from: "TabMT | None" = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
+        engine: Engine = "local",
         on_step: Callable[[train.Progress], None] | None = None,
     ) -> Self:
         """Learn a table.
 
         `schema` overrides what is inferred (a JSON file or its content). `continue_from` goes on
         from another model's weights on new rows of its schema. `checkpoint` is a file to which
-        progress is saved; `resume` continues from it. `on_step` is called after each step.
+        progress is saved; `resume` continues from it. `engine` is where files that are too large
+        for memory are coded: "local", or "ray". `on_step` is called after each step.
         """
         Settings.of(self.get_params())  # what is wrong with them is said before a table is read
         if not isinstance(self.seed, int) or isinstance(self.seed, bool):
@@ -143,7 +147,10 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             settings = Settings(of_start.codec, of_start.network, training)
             log.info("codes and network are those of the model that is continued")
         target = token_column(codec, settings.train.target, "target")
-        tokens = codec.store(arrow, on_disk=isinstance(arrow, Columns))
+        if isinstance(arrow, Columns):
+            tokens = encode(codec, arrow, engine=engine)
+        else:
+            tokens = codec.store(arrow)
         _try_codec(codec)
         book = RuleBook.write(codec, arrow, tokens) if start is None else start.book
         rows = arrow.num_rows

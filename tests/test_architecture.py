@@ -10,11 +10,11 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "tabmt"
 LAYERS = [  # a module may import only from earlier lines
     {"errors", "tokens", "seeds"},
-    {"config", "grid", "text", "loss", "store", "processes"},
+    {"config", "grid", "text", "loss", "store", "processes", "engine"},
     {"identifiers", "quantize", "schema", "rules"},
     {"tables", "codecs", "fields", "where", "values", "devices"},
     {"codec_parts", "networks", "prompts", "netflow", "many_files"},
-    {"rulebook", "batches"},
+    {"rulebook", "batches", "encoding"},
     {"train", "sample", "likelihood"},
     {"artifact", "card", "calibrate"},
     {"learned", "checkpoints"},
@@ -51,6 +51,8 @@ FORBIDDEN = {
     "tables": {"torch"},
     "store": {"torch", "pyarrow"},
     "many_files": {"torch"},
+    "encoding": {"torch"},
+    "engine": TABLES | {"torch"},
 }
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
 

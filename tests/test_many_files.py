@@ -12,9 +12,13 @@ import torch
 from click.testing import CliRunner
 
 from tabmt import TabMT, UserError, many_files
+from tabmt import store as store_module
 from tabmt.cli import main
+from tabmt.codecs import TableCodec
+from tabmt.config import CodecConfig
+from tabmt.encoding import encode
 from tabmt.many_files import Columns, open_table
-from tabmt.schema import Column
+from tabmt.schema import Column, infer
 from tabmt.store import TokenStore, smallest
 from tabmt.tokens import MASK
 from tests.tables import mixed_frame
@@ -144,8 +148,16 @@ def test_a_store_reads_like_a_matrix(on_disk):
     rng = np.random.default_rng(0)
     sizes = (3, 200, 70_000)
     plain = np.stack([rng.integers(MASK, size, 50) for size in sizes], axis=1)
-    columns = ((plain[:, i], size) for i, size in enumerate(sizes))
-    store = TokenStore.fill(columns, 50, on_disk=on_disk)
+    if on_disk:
+        folder = store_module.Scratch()
+        store_module.create(folder.path, sizes, 50)
+        for place, first in ((0, 0), (1, 20), (2, 0), (1, 0), (0, 20), (2, 20)):
+            last = first + 30 if first else 20
+            store_module.write(folder.path, place, first, plain[first:last, place])
+        store = TokenStore.open(folder, 3, 50)
+        del folder
+    else:
+        store = TokenStore.fill(((plain[:, i], size) for i, size in enumerate(sizes)), 50)
     assert store.shape == (50, 3)
     rows = rng.integers(0, 50, 20)
     assert np.array_equal(store[rows], plain[rows]) and store[rows].dtype == np.int64
@@ -153,3 +165,28 @@ def test_a_store_reads_like_a_matrix(on_disk):
     del store
     assert np.array_equal(part[np.array([0, 1, 2])], plain[[15, 13, 13]])
     assert part.column(2).tolist() == plain[[15, 13, 13], 2].tolist() and len(part) == 3
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_any_number_of_workers_gives_the_same_store(tmp_path, workers):
+    frame = mixed_frame()
+    paths = in_parts(frame, tmp_path)
+    pq.write_table(pq.read_table(paths[0]), paths[0], row_group_size=11)
+    table, source = open_table(paths)
+    codec = TableCodec.fit(table, infer(table, source), CodecConfig(), 0)
+    expected = codec.store(table)
+    found = encode(codec, table, workers=workers)
+    assert found.shape == expected.shape == (200, len(codec.token_columns))
+    for place in range(found.shape[1]):
+        assert np.array_equal(found.column(place), expected.column(place))
+        assert found.column(place).dtype == expected.column(place).dtype
+
+
+def test_a_value_that_a_worker_does_not_know_gets_its_sentence(tmp_path):
+    paths = in_parts(mixed_frame(), tmp_path)
+    model = TabMT(**TINY).fit(paths)
+    other = pq.read_table(paths[-1]).to_pandas()
+    other["city"] = "Nowhere"
+    pq.write_table(pa.Table.from_pandas(other), paths[-1])
+    with pytest.raises(UserError, match="Nowhere"):
+        TabMT(**TINY).fit(paths, continue_from=model)
