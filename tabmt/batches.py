@@ -66,10 +66,12 @@ def take(tokens: Tokens, rows: Tensor) -> Tensor:
     return torch.from_numpy(np.asarray(tokens[rows.numpy()], dtype=np.int64))
 
 
-def _column(tokens: Tokens, place: int) -> Tensor:
-    """A column of a table of any kind, int64 (rows,)."""
-    found = tokens.column(place) if isinstance(tokens, TokenStore) else tokens[:, place]
-    return torch.as_tensor(found).to("cpu", torch.int64)
+def _counts(tokens: Tokens, sizes: Sequence[int]) -> list[Tensor]:
+    """How often each code of each column stands in a table of any kind."""
+    if isinstance(tokens, TokenStore):
+        return [torch.from_numpy(count) for count in tokens.counts(sizes)]
+    columns = torch.as_tensor(tokens).to("cpu", torch.int64).T
+    return [torch.bincount(c[c != MASK], minlength=n) for c, n in zip(columns, sizes, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,10 @@ class HeldOut:
         rows = rows.repeat_interleave(repeats)
         device = next(net.parameters()).device
         held_out = take(valid_tokens, rows)
-        rare = _rare(held_out, tokens, net.fields.sizes, LEAST_SEEN)
+        counts = _counts(tokens, net.fields.sizes)
+        rare = _rare(held_out, counts, LEAST_SEEN)
         if rare.float().mean() > 0.5:  # a tiny table, whose every code is rare
-            rare = _rare(held_out, tokens, net.fields.sizes, 1)
+            rare = _rare(held_out, counts, 1)
         held_out[rare] = MASK
         held_out = held_out.to(device)
         shape = (held_out.shape[0], held_out.shape[1])
@@ -127,14 +130,12 @@ class HeldOut:
         return means
 
 
-def _rare(cells: Tensor, tokens: Tokens, sizes: Sequence[int], least: int) -> Tensor:
-    """Which known cells hold a code that fewer than so many rows of `tokens` have, (B, C)."""
+def _rare(cells: Tensor, counts: Sequence[Tensor], least: int) -> Tensor:
+    """Which known cells hold a code that fewer than so many training rows have, (B, C)."""
     found = torch.zeros_like(cells, dtype=torch.bool)
-    for column, size in enumerate(sizes):
-        codes = _column(tokens, column)
-        often = torch.bincount(codes[codes != MASK], minlength=size) >= least
+    for column, count in enumerate(counts):
         here = cells[:, column]
-        found[:, column] = (here != MASK) & ~often[here.clamp(min=0)]
+        found[:, column] = (here != MASK) & (count < least)[here.clamp(min=0)]
     return found
 
 

@@ -4,8 +4,6 @@ import hashlib
 import json
 from pathlib import Path
 
-import numpy as np
-
 from tabmt import artifact
 from tabmt.card import Card, Settings
 from tabmt.errors import ModelFileError, UserError
@@ -25,8 +23,8 @@ def write(path: Path, card: Card, fingerprint: str, state: TrainState) -> None:
 def fingerprint(tokens: TokenStore, schema: Schema) -> str:
     """Tells whether a resumed run sees the table that the interrupted one saw."""
     digest = hashlib.blake2b(json.dumps(schema.to_json()).encode(), digest_size=16)
-    for place in range(tokens.shape[1]):
-        digest.update(np.ascontiguousarray(tokens.column(place)).data)
+    for block in tokens.blocks():
+        digest.update(block.tobytes())
     return digest.hexdigest()
 
 

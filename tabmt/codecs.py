@@ -25,7 +25,7 @@ from tabmt.identifiers import Identifiers
 from tabmt.quantize import Quantized, quantize
 from tabmt.schema import Column, Columnar, Schema, check_names, combine, known_values
 from tabmt.seeds import derive, numpy_stream
-from tabmt.store import TokenStore
+from tabmt.store import TokenStore, pack
 from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
@@ -337,21 +337,26 @@ class TableCodec:
         return pa.table(columns, schema=self.schema.arrow)
 
     def store(self, table: Columnar) -> TokenStore:
-        """The tokens of a table, column after column, for training."""
-        return TokenStore.fill(self.codes(table), table.num_rows)
+        """The tokens of a table, for training."""
+        return TokenStore(self.pack(table))
+
+    def pack(self, table: Columnar) -> np.ndarray:
+        """The tokens of a table, row by row, as they are stored."""
+        sizes = [coded.size for coded in self.token_columns]
+        return pack(self._codes(table), sizes, table.num_rows)
 
     def encode(self, table: pa.Table) -> np.ndarray:
         """(rows, token columns) int64."""
-        tokens = [codes for codes, _ in self.codes(table)]
+        tokens = list(self._codes(table))
         return np.stack(tokens, axis=1) if tokens else np.zeros((table.num_rows, 0), np.int64)
 
-    def codes(self, table: Columnar) -> Iterator[tuple[np.ndarray, int]]:
-        """The codes of each column that has some, and how many it has; constants are checked."""
+    def _codes(self, table: Columnar) -> Iterator[np.ndarray]:
+        """The codes of each column that has some; constants are checked."""
         self.check_columns(table)
         for coded in self.coded:
             codes = coded.encode(table.column(coded.column.name))
             if coded.has_tokens:
-                yield codes, coded.size
+                yield codes
 
     def look(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """For scores: tokens, with MASK where a value was never seen; which those are; and the
@@ -426,7 +431,8 @@ def _fit_column(
         words = array.unify_dictionaries().chunk(0).dictionary.drop_null()
         dictionary = words.cast(values.type)
     if column.kind == "constant":
-        return ConstantCodec(values[:1], dictionary)
+        first = pa.array(range(min(1, len(values))), pa.int64())
+        return ConstantCodec(values.take(first), dictionary)  # a slice would keep all in memory
     if column.kind == "id":
         return IdCodec(Identifiers.find(column.name, values))
     if column.kind == "categorical":

@@ -14,19 +14,18 @@ from tabmt import store
 from tabmt.codecs import TableCodec
 from tabmt.engine import Engine, cores, each
 from tabmt.many_files import Columns
-from tabmt.store import Scratch, TokenStore
+from tabmt.store import PackedFile, Scratch, TokenStore
 
 
 @dataclass(frozen=True)
 class EncodePart:
     codec: TableCodec
-    folder: Path
+    path: Path
 
     def __call__(self, piece: tuple[int, Columns]) -> None:
         """The rows of a part, which are those of the table from the first on."""
         first, part = piece
-        for place, (codes, _) in enumerate(self.codec.codes(part)):
-            store.write(self.folder, place, first, codes)
+        store.write(self.path, first, self.codec.pack(part))
 
 
 def encode(
@@ -34,14 +33,13 @@ def encode(
 ) -> TokenStore:
     """The tokens of a table, on disk in a temporary folder; all workers must see it."""
     folder = Scratch()
+    path = folder.path / "tokens"
     sizes = [coded.size for coded in codec.token_columns]
-    store.create(folder.path, sizes, table.num_rows)
+    packed = PackedFile.create(path, sizes, table.num_rows)
     parts = list(table.parts())
     firsts = [0, *accumulate(part.num_rows for part in parts)]
     pieces = list(zip(firsts, parts, strict=False))
-    for _ in each(
-        EncodePart(codec, folder.path), pieces, engine=engine, workers=workers or cores()
-    ):
+    for _ in each(EncodePart(codec, path), pieces, engine=engine, workers=workers or cores()):
         pass
     pa.default_memory_pool().release_unused()  # a large part of memory, which training needs
-    return TokenStore.open(folder, len(sizes), table.num_rows)
+    return TokenStore(packed, folder=folder)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -136,14 +137,14 @@ class Fields(nn.Module):
         self.bias = nn.Parameter(torch.zeros(total))
         self.temperature = nn.Parameter(torch.ones(len(fields)))
 
-    def start_at_frequencies(self, counts: Sequence[Tensor]) -> None:
+    def start_at_frequencies(self, counts: Sequence[Tensor | np.ndarray]) -> None:
         """Set the biases so that, before training, codes come as often as in `counts`, (K,) each.
 
         PAPER-DIFF: the paper does not say where biases start; from zero, the first hundreds of
         steps would go into learning the marginals.
         """
         with torch.no_grad():
-            for column, count in enumerate(counts):
+            for column, count in enumerate(map(torch.as_tensor, counts)):
                 shares = (count + 1) / (count + 1).sum()  # no code is impossible
                 tau = torch.sigmoid(self.temperature[column])
                 self.bias[self.codes_of(column)] = shares.log() * tau

@@ -1,13 +1,13 @@
-"""The tokens of a table, one array per column in the smallest integers that hold its codes.
+"""The tokens of a table, row after row, each in the smallest integers that hold its column's codes.
 
-For training: rows are gathered as they are asked for. The arrays lie in memory, or in files that
-are mapped into it, so that tables larger than memory can be learned. Subsets share their arrays.
+For training: rows are gathered as they are asked for. They lie in memory, or in a file, so that
+tables larger than memory can be learned. Subsets share their rows.
 """
 
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 
 from tabmt.tokens import MASK
 
+BLOCK = 2**20  # rows that are looked at together when all are
+CLOSE = 4  # rows that lie so close, in times their number, are read in one piece
 WIDTHS = (np.int8, np.int16, np.int32, np.int64)  # signed, because MASK is -1
 
 
@@ -31,25 +33,60 @@ class Scratch:
         weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
-def create(folder: Path, sizes: Sequence[int], rows: int) -> None:
-    """Files for the tokens of columns with so many codes each."""
-    for place, size in enumerate(sizes):
-        np.lib.format.open_memmap(_file(folder, place), "w+", smallest(size), (rows,))
+def pack(columns: Iterable[np.ndarray], sizes: Sequence[int], rows: int) -> np.ndarray:
+    """Rows, from the codes of each column; `sizes` tells how many codes each has."""
+    packed = np.empty(rows, [(str(place), smallest(size)) for place, size in enumerate(sizes)])
+    for place, codes in enumerate(columns):
+        assert codes.min(initial=0) >= MASK
+        packed[str(place)] = codes
+    return packed
 
 
-def write(folder: Path, place: int, first: int, codes: np.ndarray) -> None:
-    """Some rows of a column, from the `first` on; several processes may write at once."""
-    assert codes.min(initial=0) >= MASK
-    path = _file(folder, place)
-    stored = np.load(path, mmap_mode="r")
-    narrow = codes.astype(stored.dtype)
-    with path.open("r+b") as file:  # not through the map: what it wrote would count as our memory
-        file.seek(stored.offset + first * stored.itemsize)
-        file.write(narrow.data)
+class PackedFile:
+    """Rows on disk, of which some are read as from the array that `pack` gives.
+
+    Read, not mapped into memory: of a mapped file, far more than the rows asked for is taken into
+    memory, and counts as ours.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+        self._rows = path.stat().st_size // max(1, dtype.itemsize)
+        self._file = path.open("rb", buffering=0)
+        weakref.finalize(self, self._file.close)
+
+    @classmethod
+    def create(cls, path: Path, sizes: Sequence[int], rows: int) -> "PackedFile":
+        """A file for so many rows, to be written by `write`."""
+        dtype = pack((), sizes, 0).dtype
+        with path.open("wb") as file:
+            file.truncate(rows * dtype.itemsize)
+        return cls(path, dtype)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        size = self.dtype.itemsize
+        if len(rows) == 0:
+            return np.empty(0, self.dtype)
+        low, high = int(rows.min()), int(rows.max()) + 1
+        if high - low < CLOSE * len(rows):
+            self._file.seek(low * size)
+            near: np.ndarray = np.frombuffer(self._file.read((high - low) * size), self.dtype)
+            return np.take(near, rows - low)
+        found = bytearray(len(rows) * size)
+        for place, row in enumerate(rows.tolist()):
+            self._file.seek(row * size)
+            found[place * size : (place + 1) * size] = self._file.read(size)
+        return np.frombuffer(found, self.dtype)
 
 
-def _file(folder: Path, place: int) -> Path:
-    return folder / f"{place}.npy"
+def write(path: Path, first: int, packed: np.ndarray) -> None:
+    """Some rows, from the `first` on; several processes may write at once."""
+    with path.open("r+b") as file:
+        file.seek(first * packed.itemsize)
+        file.write(packed.tobytes())
 
 
 class TokenStore:
@@ -57,52 +94,52 @@ class TokenStore:
 
     def __init__(
         self,
-        columns: Sequence[np.ndarray],
-        rows: int,
+        packed: "np.ndarray | PackedFile",
         *,
         which: np.ndarray | None = None,
         folder: Scratch | None = None,
     ) -> None:
-        self._columns, self._which, self._folder = list(columns), which, folder
-        self._rows = rows if which is None else len(which)
-
-    @classmethod
-    def fill(cls, columns: Iterable[tuple[np.ndarray, int]], rows: int) -> "TokenStore":
-        """In memory, from the codes of each column and how many codes it has."""
-        stored = []
-        for codes, size in columns:
-            assert codes.min(initial=0) >= MASK
-            stored.append(codes.astype(smallest(size)))
-        return cls(stored, rows)
-
-    @classmethod
-    def open(cls, folder: Scratch, columns: int, rows: int) -> "TokenStore":
-        """On disk, as `create` and `write` left it there."""
-        stored = [np.load(_file(folder.path, place), mmap_mode="r") for place in range(columns)]
-        return cls(stored, rows, folder=folder)
+        self._packed, self._which, self._folder = packed, which, folder
+        self._names = packed.dtype.names or ()
 
     def __len__(self) -> int:
-        return self._rows
+        return len(self._packed if self._which is None else self._which)
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self._rows, len(self._columns)
+        return len(self), len(self._names)
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
         """Some rows, (B, C) int64."""
-        rows = rows if self._which is None else self._which[rows]
-        found = np.empty((len(rows), len(self._columns)), np.int64)
-        for place, column in enumerate(self._columns):
-            found[:, place] = column[rows]
+        packed = self._packed[rows if self._which is None else self._which[rows]]
+        found = np.empty((len(rows), len(self._names)), np.int64)
+        for place, name in enumerate(self._names):
+            found[:, place] = packed[name]
         return found
 
     def column(self, place: int) -> np.ndarray:
         """All rows of a column, in its own integers."""
-        column = self._columns[place]
-        return np.asarray(column) if self._which is None else column[self._which]
+        name = self._names[place]
+        parts = [np.ascontiguousarray(block[name]) for block in self.blocks()]
+        return np.concatenate([np.zeros(0, self._packed.dtype[name]), *parts])
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """All rows as they are packed, some at a time."""
+        for start in range(0, len(self), BLOCK):
+            rows = np.arange(start, min(start + BLOCK, len(self)))
+            yield self._packed[rows if self._which is None else self._which[rows]]
+
+    def counts(self, sizes: Sequence[int]) -> list[np.ndarray]:
+        """How often each code of each column stands in the table."""
+        counts = [np.zeros(size, np.int64) for size in sizes]
+        for block in self.blocks():
+            for name, count in zip(self._names, counts, strict=True):
+                codes = block[name]
+                count += np.bincount(codes[codes != MASK], minlength=len(count))
+        return counts
 
     def subset(self, which: np.ndarray) -> "TokenStore":
         """These rows, by their places, in this order."""
         which = which if self._which is None else self._which[which]
-        which = which.astype(smallest(self._rows), copy=False)
-        return TokenStore(self._columns, self._rows, which=which, folder=self._folder)
+        which = which.astype(smallest(len(self._packed)), copy=False)
+        return TokenStore(self._packed, which=which, folder=self._folder)

@@ -15,10 +15,8 @@ from typing import Any, Self, get_args
 
 import numpy as np
 import pyarrow as pa
-import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
-from torch import Tensor
 
 from tabmt import checkpoints, codec_parts, devices, partial, tables, train
 from tabmt import score as scores
@@ -47,8 +45,6 @@ from tabmt.prompts import parts as parts_of
 from tabmt.rulebook import RuleBook
 from tabmt.schema import Schema, check_table, infer
 from tabmt.seeds import derive, numpy_stream
-from tabmt.store import TokenStore
-from tabmt.tokens import MASK
 from tabmt.where import conditions
 
 log = logging.getLogger(__name__)
@@ -170,7 +166,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         if start is not None and start.net is not None:
             net.load_state_dict(start.net.state_dict())
         else:
-            net.fields.start_at_frequencies(_counts(learned_rows, net.fields.sizes))
+            net.fields.start_at_frequencies(learned_rows.counts(net.fields.sizes))
         net = net.to(device)
         fingerprint = checkpoints.fingerprint(tokens, codec.schema)
         file = None if checkpoint is None else Path(checkpoint)
@@ -445,15 +441,6 @@ def _held_out(rows: int, share: float, seed: int) -> np.ndarray:
         return held_out
     held_out[numpy_stream(seed, "held out").permutation(rows)[:count]] = True
     return held_out
-
-
-def _counts(tokens: TokenStore, sizes: tuple[int, ...]) -> list[Tensor]:
-    """How often each code of each column stands in the table."""
-    counts = []
-    for place, size in enumerate(sizes):
-        codes = tokens.column(place)
-        counts.append(np.bincount(codes[codes != MASK], minlength=size))
-    return [torch.from_numpy(count).float() for count in counts]
 
 
 def _check_count(value: Any, what: str, least: int) -> int:

@@ -32,7 +32,7 @@ Stopped = Literal["steps", "minutes", "early"]
 EPOCHS_PER_LOOK = 10  # a small table is memorised within few steps ...
 LEAST_STEPS_PER_LOOK = 10  # ... but looks cost time too
 AVERAGE_STEPS = 300  # reach of the running average of the weights
-MOST_KEPT = {"cpu": 2**23, "cuda": 2**26}  # rows x columns x width x blocks of a pass
+MOST_KEPT = {"cpu": 2**22, "cuda": 2**26}  # rows x columns x width x blocks of a pass
 
 
 @dataclass(frozen=True)

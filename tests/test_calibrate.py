@@ -9,7 +9,7 @@ import torch
 from tabmt.calibrate import calibrate_gaps
 from tabmt.config import NetworkName
 from tabmt.sample import fill
-from tabmt.store import TokenStore
+from tabmt.store import TokenStore, pack
 from tabmt.tokens import MASK
 from tests.small_networks import FIELDS, generator, make, small
 
@@ -37,8 +37,7 @@ def test_gaps_come_at_the_rate_of_the_table_and_the_rest_stays(network):
     real = [(tokens[:, 1] == 4).mean(), (tokens[:, 3] == 3).mean()]
     assert np.abs(np.subtract(rates(net), real)).max() > 0.1  # far off, untrained as it is
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    columns = zip(tokens.T, (field.size for field in FIELDS), strict=True)
-    store = TokenStore.fill(columns, 4000)
+    store = TokenStore(pack(tokens.T, [field.size for field in FIELDS], 4000))
     first, after = calibrate_gaps(net, store, MISSING, seed=0, last=None)
     assert first > 0.1 and after < 0.02
     assert np.abs(np.subtract(rates(net), real)).max() < 0.025

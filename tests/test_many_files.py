@@ -19,7 +19,7 @@ from tabmt.config import CodecConfig
 from tabmt.encoding import encode
 from tabmt.many_files import Columns, open_table
 from tabmt.schema import Column, infer
-from tabmt.store import TokenStore, smallest
+from tabmt.store import PackedFile, Scratch, TokenStore, pack, smallest, write
 from tabmt.tokens import MASK
 from tests.tables import mixed_frame
 
@@ -144,20 +144,21 @@ def test_codes_are_stored_in_the_smallest_integers(codes, width):
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_a_store_reads_like_a_matrix(on_disk):
+def test_a_store_reads_like_a_matrix(on_disk, monkeypatch):
     rng = np.random.default_rng(0)
     sizes = (3, 200, 70_000)
     plain = np.stack([rng.integers(MASK, size, 50) for size in sizes], axis=1)
+    packed = pack(plain.T, sizes, 50)
+    assert packed.itemsize == 1 + 2 + 4
+    store = TokenStore(packed)
     if on_disk:
-        folder = store_module.Scratch()
-        store_module.create(folder.path, sizes, 50)
-        for place, first in ((0, 0), (1, 20), (2, 0), (1, 0), (0, 20), (2, 20)):
-            last = first + 30 if first else 20
-            store_module.write(folder.path, place, first, plain[first:last, place])
-        store = TokenStore.open(folder, 3, 50)
+        folder = Scratch()
+        file = PackedFile.create(folder.path / "tokens", sizes, 50)
+        for first, last in ((20, 50), (0, 20)):
+            write(folder.path / "tokens", first, packed[first:last])
+        monkeypatch.setattr(store_module, "BLOCK", 7)
+        store = TokenStore(file, folder=folder)
         del folder
-    else:
-        store = TokenStore.fill(((plain[:, i], size) for i, size in enumerate(sizes)), 50)
     assert store.shape == (50, 3)
     rows = rng.integers(0, 50, 20)
     assert np.array_equal(store[rows], plain[rows]) and store[rows].dtype == np.int64
