@@ -3,12 +3,12 @@
 import dataclasses
 import tomllib
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, get_args
 
 import click
 from click.core import ParameterSource
 
-from tabmt.config import PRESETS
+from tabmt.config import PRESETS, Engine
 from tabmt.errors import UserError
 
 INTERRUPTED = 130
@@ -126,3 +126,14 @@ def typed_by_user(values: dict[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
+
+
+def engine_option(help: str) -> Callable[[Any], Any]:
+    """--engine, for commands whose work falls into pieces."""
+    return click.option(
+        "--engine",
+        type=click.Choice(get_args(Engine)),
+        default="local",
+        show_default=True,
+        help=f"{help}: here, or on the Ray cluster that RAY_ADDRESS names or that is started here",
+    )

@@ -15,17 +15,16 @@ import click
 from tabmt.arguments import (
     INTERRUPTED,
     Commands,
+    engine_option,
     options_from,
-    parse_balance,
-    parse_keep,
-    parse_temperatures,
     read_config,
     typed_by_user,
 )
 from tabmt.cli_netflow import netflow
+from tabmt.cli_rows import impute, sample, score
 from tabmt.cli_search import pareto, tune
-from tabmt.config import CodecConfig, Decode, Gaps, Imputation, NetworkConfig, TrainConfig
-from tabmt.console import counted, one_speaks, show, show_model, training_progress
+from tabmt.config import CodecConfig, Gaps, NetworkConfig, TrainConfig
+from tabmt.console import one_speaks, show, show_model, training_progress
 from tabmt.errors import UserError, read_json
 
 log = logging.getLogger(__name__)
@@ -43,7 +42,7 @@ def main(quiet: bool) -> None:
     root.setLevel(logging.WARNING if quiet else logging.INFO)
 
 
-for command in (netflow, pareto, tune):
+for command in (impute, netflow, pareto, sample, score, tune):
     main.add_command(command)
 
 
@@ -90,6 +89,7 @@ def schema(table: str, output: str | None, overrides: str | None, gaps: Any) -> 
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="the same seed, the same model"
 )
+@engine_option("where files too large for memory are coded")
 @options_from(CodecConfig, NetworkConfig, TrainConfig)
 def fit(
     table: str,
@@ -99,9 +99,10 @@ def fit(
     resume: bool,
     config_file: str | None,
     seed: int,
+    engine: Any,
     **settings: Any,
 ) -> None:
-    """Learn TABLE (CSV, Parquet or Arrow) and write a model.
+    """Learn TABLE (CSV, Parquet or Arrow; a folder or a pattern of files) and write a model.
 
     Ends after --steps or --minutes, or earlier when held-out rows fare worse. What is given here
     counts before what --config says.
@@ -140,6 +141,7 @@ def fit(
                 continue_from=before,
                 checkpoint=checkpoint,
                 resume=resume,
+                engine=engine,
                 on_step=on_step,
             )
     except KeyboardInterrupt:
@@ -150,191 +152,6 @@ def fit(
         model.save(target)
         checkpoint.unlink(missing_ok=True)
         log.info("wrote %s", target)
-
-
-@main.command()
-@click.argument("model")
-@click.option("--rows", "-n", type=click.IntRange(min=0), help="how many rows")
-@click.option("--output", "-o", default="-", help="CSV, Parquet or Arrow file; - is CSV on stdout")
-@click.option("--seed", type=int, help="the same seed, the same rows")
-@click.option(
-    "--where",
-    multiple=True,
-    metavar="CONDITION",
-    help='"age in 30..40", "sex = Female", "city in {Oslo, Bergen}", "x is missing"; repeatable',
-)
-@click.option(
-    "--balance",
-    metavar="COLUMN[:VALUE=SHARE,...]",
-    help="each value of a column equally often, or in these shares",
-)
-@click.option("--prompts", help="a table whose rows are completed: gaps and absent columns drawn")
-@click.option("--like", help="a table of rows to be like; needs --keep")
-@click.option(
-    "--keep", help="with --like: columns that stay (a,b,c), or how many cells of each row"
-)
-@click.option(
-    "--temperature",
-    multiple=True,
-    metavar="T | COLUMN=T",
-    help="above 1 more novel, below 1 more typical; for all columns or for one; repeatable",
-)
-@click.option("--complete", is_flag=True, help="leave no gaps")
-@click.option(
-    "--decode",
-    type=click.Choice(get_args(Decode)),
-    default="inside",
-    show_default=True,
-    help="numbers drawn inside their bin, or its centre as in the paper",
-)
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads")
-def sample(
-    model: str,
-    rows: int | None,
-    output: str,
-    seed: int | None,
-    where: tuple[str, ...],
-    balance: str | None,
-    prompts: str | None,
-    like: str | None,
-    keep: str | None,
-    temperature: tuple[str, ...],
-    complete: bool,
-    decode: Decode,
-    threads: int | None,
-) -> None:
-    """Generate rows from MODEL; they are written as they are made.
-
-    \b
-    Example:
-      tabmt sample people.tabmt -n 1000 -o synthetic.csv --temperature 1.1 --temperature age=1.5
-      tabmt sample people.tabmt -n 500 --where "sex = Female" --where "age in 30..40" -o women.csv
-      tabmt sample people.tabmt --prompts half_known.csv -o completed.csv
-    """
-    from tabmt import tables
-    from tabmt.synthesizer import TabMT
-
-    if like is not None and keep is None:
-        raise UserError(
-            "--like needs --keep: the columns that stay, or how many cells of each row."
-        )
-    if rows is None and prompts is None and like is None:
-        raise UserError("How many rows? Give -n, or a table of prompts.")
-    loaded = TabMT.load(model).set_params(threads=threads)
-    if output != tables.STDOUT:
-        tables.file_kind(Path(output))
-    batches = loaded.sample_batches(
-        rows,
-        seed=seed,
-        temperature=parse_temperatures(temperature, loaded.schema_.names),
-        complete=complete,
-        decode=decode,
-        where=where or None,
-        balance=None if balance is None else parse_balance(balance),
-        prompts=prompts,
-        like=like,
-        keep=None if keep is None else parse_keep(keep),
-    )
-    tables.write_file(output, loaded.schema_, counted(batches, rows))
-    if output != tables.STDOUT:
-        log.info("wrote %s", output if rows is None else f"{rows:,} rows to {output}")
-
-
-@main.command()
-@click.argument("model")
-@click.argument("table")
-@click.option("--output", "-o", required=True, help="CSV, Parquet or Arrow file to write")
-@click.option(
-    "--how",
-    type=click.Choice(get_args(Imputation)),
-    default="draw",
-    show_default=True,
-    help="a draw from what the row leaves open, the likeliest value, or the expected number",
-)
-@click.option(
-    "--draws",
-    type=click.IntRange(min=1),
-    help="so many tables, NAME.1.csv and on: multiple imputation",
-)
-@click.option("--column", "columns", multiple=True, help="fill only this column; repeatable")
-@click.option("--seed", type=int, default=0, show_default=True, help="the same seed, the same rows")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads")
-def impute(
-    model: str,
-    table: str,
-    output: str,
-    how: Imputation,
-    draws: int | None,
-    columns: tuple[str, ...],
-    seed: int,
-    threads: int | None,
-) -> None:
-    """Fill the gaps of TABLE by MODEL; every known cell stays as it is.
-
-    \b
-    Example:
-      tabmt impute people.tabmt people.csv -o complete.csv
-    """
-    from tabmt import tables
-    from tabmt.generate import BATCH_ROWS
-    from tabmt.synthesizer import TabMT
-
-    loaded = TabMT.load(model).set_params(threads=threads)
-    tables.file_kind(Path(output))
-    if draws is not None and how != "draw":
-        raise UserError(f"--draws goes with --how draw; {how} gives the same table every time.")
-    warned: set[str] = set()
-    for draw in range(draws or 1):
-        target = output if draws is None else tables.numbered(output, draw + 1)
-        given, count = tables.batches(table, BATCH_ROWS)
-        filled = loaded.impute_batches(
-            counted(given, count),
-            how=how,
-            columns=columns or None,
-            seed=seed,
-            draw=draw,
-            warned=warned,
-        )
-        tables.write_like(target, table, loaded.learned_.codec.read, loaded.schema_, filled)
-        log.info("wrote %s", target)
-
-
-@main.command()
-@click.argument("model")
-@click.argument("table")
-@click.option("--output", "-o", default="-", help="CSV, Parquet or Arrow file; - is CSV on stdout")
-@click.option(
-    "--orders",
-    type=click.IntRange(min=1),
-    default=4,
-    show_default=True,
-    help="orders of columns to take the mean over: more are steadier and slower",
-)
-@click.option("--seed", type=int, default=0, show_default=True, help="the same seed, same scores")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads")
-def score(model: str, table: str, output: str, orders: int, seed: int, threads: int | None) -> None:
-    """Tell for each row of TABLE how usual it is to MODEL: log-likelihood and anomaly score.
-
-    \b
-    Example:
-      tabmt score people.tabmt new_people.csv -o scores.csv
-    """
-    from tabmt import tables
-    from tabmt.generate import BATCH_ROWS
-    from tabmt.schema import plain_schema
-    from tabmt.score import SCORES
-    from tabmt.synthesizer import TabMT
-
-    loaded = TabMT.load(model).set_params(threads=threads)
-    if output != tables.STDOUT:
-        tables.file_kind(Path(output))
-    given, count = tables.batches(table, BATCH_ROWS)
-    found = (
-        loaded.score(part, orders=orders, seed=seed, kind="arrow") for part in counted(given, count)
-    )
-    tables.write_file(output, plain_schema(SCORES), found)
-    if output != tables.STDOUT:
-        log.info("wrote %s", output)
 
 
 @main.command()

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from tabmt import store
 from tabmt.codecs import TableCodec
-from tabmt.engine import Engine, cores, each
+from tabmt.config import Engine
+from tabmt.engine import cores, each
 from tabmt.many_files import Columns
 from tabmt.store import PackedFile, Scratch, TokenStore
 

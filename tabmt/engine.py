@@ -8,11 +8,11 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
+from tabmt.config import Engine
 from tabmt.errors import UserError
 
-Engine = Literal["local", "ray"]
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 

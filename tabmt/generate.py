@@ -76,8 +76,15 @@ def temperatures(temperature: float | Mapping[str, float] | None, learned: Learn
     return torch.tensor(heat, dtype=torch.float64)
 
 
-def rows_in_batches(learned: Learned, rows: int, request: Request) -> Iterator[pa.Table]:
-    """New rows. A table of several parts comes well mixed."""
+def rows_in_batches(
+    learned: Learned, rows: int, request: Request, span: range | None = None
+) -> Iterator[pa.Table]:
+    """New rows; of these only a span, if one is given, which begins with a batch.
+
+    A table of several parts comes well mixed.
+    """
+    span = range(rows) if span is None else span
+    assert span.start % BATCH_ROWS == 0
     sizes = [coded.size for coded in learned.codec.token_columns]
     if learned.book.rules:  # which try several numbers of each code
         sizes = [TRIES_PER_CODE * size for size in sizes]
@@ -86,8 +93,8 @@ def rows_in_batches(learned: Learned, rows: int, request: Request) -> Iterator[p
         for column in learned.codec.schema.columns:
             if column.reason == "nothing but gaps":
                 log.warning("Column %r has nothing but gaps, so it has no value.", column.name)
-    for first in range(0, max(rows, 1), BATCH_ROWS):  # no rows are one empty batch
-        count = min(BATCH_ROWS, rows - first)
+    for first in range(span.start, max(span.stop, 1), BATCH_ROWS):  # no rows are one empty batch
+        count = min(BATCH_ROWS, span.stop - first)
         tokens, within = _mixed_parts(learned, count, first, chunk, request)
         yield learned.codec.decode(
             tokens, seed=request.seed, first_row=first, how=request.decode, within=within

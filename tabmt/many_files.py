@@ -113,28 +113,45 @@ class Columns:
 
 
 def open_table(source: Any) -> tuple[Columnar, Source]:
-    """Any table, in memory if it fits there; a list of files, or a pattern such as `flows/*.csv`,
-    is one table."""
-    if isinstance(source, list | tuple) and source:
+    """Any table, in memory if it fits there; several files are one table, as `files_of` says."""
+    if is_one(source):
+        path = Path(source) if isinstance(source, str | os.PathLike) else None
+        if path is not None and path.exists() and _is_large(path):
+            return _open_files([path])
+        return tables.load(source)
+    return _open_files(files_of(source))
+
+
+def is_one(source: Any) -> bool:
+    """Whether this is one table or file, not a list of files, a folder or a pattern."""
+    if isinstance(source, list | tuple):
+        return not source
+    if not isinstance(source, str | os.PathLike):
+        return True
+    path = Path(source)
+    return not (path.is_dir() or (glob.has_magic(str(source)) and not path.exists()))
+
+
+def files_of(source: Any) -> list[Path]:
+    """The files of one table: a file, a list, a folder, or a pattern such as `flows/*.csv`."""
+    if isinstance(source, list | tuple):
         if not all(isinstance(path, str | os.PathLike) for path in source):
             raise UserError("A list is not a table, unless it is one of paths of files.")
-        return _open_files([Path(path) for path in source])
-    if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        found: list[Path] | None = None
-        if not path.exists() and glob.has_magic(str(source)):
-            found = [Path(one) for one in sorted(glob.glob(str(source), recursive=True))]
-        elif path.is_dir():
-            # What begins so is not data, but what other programs leave beside it.
-            found = [one for one in sorted(path.iterdir()) if one.name[0] not in "._"]
-        if found is not None:
-            files = [one for one in found if one.is_file()]
-            if not files:
-                raise UserError(f"There is no file in {str(source)!r}; name a folder or a pattern.")
-            return _open_files(files)
-        if path.exists() and _is_large(path):
-            return _open_files([path])
-    return tables.load(source)
+        return [Path(path) for path in source]
+    if not isinstance(source, str | os.PathLike):
+        raise UserError(f"A {type(source).__name__} is not a file; name files to read.")
+    path = Path(source)
+    if is_one(source):
+        return [path]
+    if path.is_dir():
+        # What begins so is not data, but what other programs leave beside it.
+        found = [one for one in sorted(path.iterdir()) if one.name[0] not in "._"]
+    else:
+        found = [Path(one) for one in sorted(glob.glob(str(source), recursive=True))]
+    files = [one for one in found if one.is_file()]
+    if not files:
+        raise UserError(f"There is no file in {str(source)!r}; name a folder or a pattern.")
+    return files
 
 
 def _is_large(path: Path) -> bool:

@@ -5,8 +5,6 @@ returns self, what was learned ends in an underscore.
 """
 
 import dataclasses
-import importlib.metadata
-import json
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,15 +16,14 @@ import pyarrow as pa
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from tabmt import checkpoints, codec_parts, devices, partial, tables, train
+from tabmt import partial, partitions, tables
 from tabmt import score as scores
-from tabmt.calibrate import calibrate_gaps
-from tabmt.card import Card, Settings
-from tabmt.codecs import TableCodec
+from tabmt.card import Card
 from tabmt.config import (
     CodecConfig,
     Decode,
     Device,
+    Engine,
     Gaps,
     Imputation,
     NetworkConfig,
@@ -34,22 +31,17 @@ from tabmt.config import (
     Quantizer,
     TrainConfig,
 )
-from tabmt.encoding import encode
-from tabmt.engine import Engine
-from tabmt.errors import UserError, read_json
+from tabmt.errors import UserError
+from tabmt.fit import fit
 from tabmt.generate import Request, rows_in_batches, temperatures
-from tabmt.learned import Learned, new_network, token_column
-from tabmt.many_files import Columns, open_table
-from tabmt.processes import Group
+from tabmt.learned import Learned
+from tabmt.partitions import PART_ROWS
 from tabmt.prompts import parts as parts_of
-from tabmt.rulebook import RuleBook
-from tabmt.schema import Schema, check_table, infer
-from tabmt.seeds import derive, numpy_stream
+from tabmt.schema import Schema
+from tabmt.train import Progress
 from tabmt.where import conditions
 
 log = logging.getLogger(__name__)
-
-LEAST_VALID_ROWS = 20  # fewer held-out rows tell nothing: no early stop
 
 
 class NotFitted(UserError, NotFittedError):  # type: ignore[misc]
@@ -110,7 +102,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         checkpoint: str | Path | None = None,
         resume: bool = False,
         engine: Engine = "local",
-        on_step: Callable[[train.Progress], None] | None = None,
+        on_step: Callable[[Progress], None] | None = None,
     ) -> Self:
         """Learn a table.
 
@@ -119,100 +111,16 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         progress is saved; `resume` continues from it. `engine` is where files that are too large
         for memory are coded: "local", or "ray". `on_step` is called after each step.
         """
-        Settings.of(self.get_params())  # what is wrong with them is said before a table is read
-        if not isinstance(self.seed, int) or isinstance(self.seed, bool):
-            raise UserError(f"seed is {self.seed!r}, but must be a whole number.")
-        arrow, source = open_table(table)
-        settings = Settings.of(self.get_params(), arrow.num_rows, arrow.num_columns)
-        start = None if continue_from is None else continue_from._fitted
-        if start is None:
-            overrides = (
-                read_json(str(schema), "schema") if isinstance(schema, str | Path) else schema
-            )
-            inferred = infer(arrow, source, gaps=settings.codec.gaps, overrides=overrides)
-            codec = TableCodec.fit(arrow, inferred, settings.codec, self.seed)
-        else:
-            if schema is not None:
-                raise UserError("A model that is continued keeps its schema; leave schema out.")
-            check_table(arrow)
-            codec = start.codec
-            of_start = start.card.settings
-            training = settings.train
-            if training.target is None:
-                training = dataclasses.replace(training, target=of_start.train.target)
-            settings = Settings(of_start.codec, of_start.network, training)
-            log.info("codes and network are those of the model that is continued")
-        target = token_column(codec, settings.train.target, "target")
-        if isinstance(arrow, Columns):
-            tokens = encode(codec, arrow, engine=engine)
-        else:
-            tokens = codec.store(arrow)
-        _try_codec(codec)
-        book = RuleBook.write(codec, arrow, tokens) if start is None else start.book
-        rows = arrow.num_rows
-        del arrow
-        heat = start.card.temperatures if start else {}
-        card = Card(rows, self.seed, settings, None, _versions(), heat)
-        if tokens.shape[1] == 0:
-            log.warning("No column varies, so there is nothing to learn.")
-            self.learned_ = Learned(codec, None, card, book)
-            return self
-
-        device, reason = devices.pick_device(settings.train.device)
-        log.info("computing on %s: %s", device, reason)
-        net = new_network(codec, settings.network, self.seed)
-        held_out = _held_out(rows, settings.train.valid_share, self.seed)
-        learned_rows = tokens.subset(np.flatnonzero(~held_out))
-        if start is not None and start.net is not None:
-            net.load_state_dict(start.net.state_dict())
-        else:
-            net.fields.start_at_frequencies(learned_rows.counts(net.fields.sizes))
-        net = net.to(device)
-        fingerprint = checkpoints.fingerprint(tokens, codec.schema)
-        file = None if checkpoint is None else Path(checkpoint)
-        state, threads = None, settings.train.threads
-        if resume:
-            if file is None:
-                raise UserError("resume needs a checkpoint: the file an earlier fit saved to.")
-            state, then = checkpoints.read(file, settings, fingerprint, self.seed)
-            threads = threads or then  # another number may give other bits
-        threads, reason = devices.pick_threads(threads)
-        log.info("computing with %d threads: %s", threads, reason)
-        chosen = dataclasses.replace(settings.train, threads=threads)
-        card = dataclasses.replace(card, settings=dataclasses.replace(settings, train=chosen))
-
-        def save(state: train.TrainState) -> None:
-            assert file is not None
-            checkpoints.write(file, card, fingerprint, state)
-
-        with devices.threads(threads):
-            summary = train.train(
-                net,
-                learned_rows,
-                tokens.subset(np.flatnonzero(held_out)),
-                settings.train,
-                seed=derive(self.seed, "train"),
-                target=target,
-                on_step=on_step,
-                resume=state,
-                save=None if file is None or Group.here().rank else save,  # one writes
-            )
-            missing = [coded.missing_code for coded in codec.token_columns]
-            if any(code is not None for code in missing) and summary.steps:
-                log.info("comparing gap rates with the table's")
-                before, after = calibrate_gaps(
-                    net, tokens, missing, seed=derive(self.seed, "gaps"), last=target
-                )
-                log.info("gap rates: off by up to %.1f points, now %.1f", 100 * before, 100 * after)
-        log.info(
-            "trained %d steps in %.0f s (%s); weights of step %d, then %d steps with all rows",
-            summary.steps,
-            summary.seconds,
-            summary.stopped,
-            summary.best_step,
-            summary.finish_steps,
+        self.learned_ = fit(
+            table,
+            self.get_params(),
+            schema=schema,
+            start=None if continue_from is None else continue_from._fitted,
+            checkpoint=None if checkpoint is None else Path(checkpoint),
+            resume=resume,
+            engine=engine,
+            on_step=on_step,
         )
-        self.learned_ = Learned(codec, net, dataclasses.replace(card, summary=summary), book)
         return self
 
     @property
@@ -289,15 +197,6 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
     ) -> Iterator[pa.Table]:
         """`sample` in parts, as Arrow tables, so that any number of rows fits in memory."""
         learned = self._fitted
-        if decode not in get_args(Decode):
-            raise UserError(f"decode is {decode!r}, but must be one of: inside, centre.")
-        request = Request(
-            seed=_seed(seed),
-            heat=temperatures(temperature, learned),
-            complete=complete,
-            decode=decode,
-            threads=self._threads,
-        )
         if prompts is not None or like is not None:
             if where is not None or balance is not None or not (prompts is None or like is None):
                 raise UserError("Give one of: where (with or without balance), prompts, like.")
@@ -306,12 +205,98 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             if rows is not None:
                 _check_count(rows, "The number of rows", 0)
             source = prompts if like is None else like
+            request = self._request(seed, temperature, complete, decode)
             return partial.completed(learned, source, rows, keep, request)
         if keep is not None:
             raise UserError("keep goes with like: the cells that stay as they are.")
         count = _check_count(rows, "The number of rows", 0)
-        parts = parts_of(learned.codec, conditions(where), balance)
-        return rows_in_batches(learned, count, dataclasses.replace(request, parts=parts))
+        request = self._request(seed, temperature, complete, decode, where, balance)
+        return rows_in_batches(learned, count, request)
+
+    def sample_to(
+        self,
+        folder: str | Path,
+        rows: int,
+        *,
+        seed: int,
+        temperature: float | Mapping[str, float] | None = None,
+        complete: bool = False,
+        decode: Decode = "inside",
+        where: Mapping[str, Any] | Sequence[str] | str | None = None,
+        balance: str | Mapping[str, Mapping[Any, float]] | None = None,
+        part_rows: int = PART_ROWS,
+        engine: Engine = "local",
+    ) -> Iterator[int]:
+        """Write the rows that `sample` gives as Parquet files of `part_rows` rows each.
+
+        Yields how many rows each part has as it is written. What an interrupted call has written
+        stays; the same call goes on. `engine="ray"` makes the parts on a Ray cluster whose
+        machines all see the folder.
+        """
+        count = _check_count(rows, "The number of rows", 0)
+        request = self._request(seed, temperature, complete, decode, where, balance)
+        asked = {
+            "seed": request.seed,
+            "temperatures": request.heat.tolist(),
+            "complete": complete,
+            "decode": decode,
+            "where": repr(where),
+            "balance": repr(balance),
+        }
+        return partitions.sample_parts(
+            self._fitted,
+            Path(folder),
+            count,
+            request,
+            asked=asked,
+            part_rows=_check_count(part_rows, "part_rows", 1),
+            engine=engine,
+        )
+
+    def impute_to(
+        self,
+        folder: str | Path,
+        source: Any,
+        *,
+        how: Imputation = "draw",
+        columns: Sequence[str] | None = None,
+        seed: int = 0,
+        engine: Engine = "local",
+    ) -> Iterator[int]:
+        """`impute` for files of any size together (a file, a list, a folder or a pattern), as
+        Parquet files; see `sample_to`."""
+        if how not in get_args(Imputation):
+            raise UserError(f"how is {how!r}, but must be one of: draw, mode, mean.")
+        return partitions.impute_parts(
+            self._fitted,
+            Path(folder),
+            source,
+            self._request(seed, 1.0),
+            how=how,
+            columns=columns,
+            engine=engine,
+        )
+
+    def _request(
+        self,
+        seed: int | None,
+        temperature: float | Mapping[str, float] | None,
+        complete: bool = True,
+        decode: Decode = "inside",
+        where: Any = None,
+        balance: Any = None,
+    ) -> Request:
+        learned = self._fitted
+        if decode not in get_args(Decode):
+            raise UserError(f"decode is {decode!r}, but must be one of: inside, centre.")
+        return Request(
+            seed=_seed(seed),
+            heat=temperatures(temperature, learned),
+            complete=complete,
+            decode=decode,
+            threads=self._threads,
+            parts=parts_of(learned.codec, conditions(where), balance),
+        )
 
     def impute(
         self,
@@ -367,8 +352,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         if how not in get_args(Imputation):
             raise UserError(f"how is {how!r}, but must be one of: draw, mode, mean.")
         learned = self._fitted
-        heat = temperatures(1.0, learned)
-        request = Request(seed=seed, heat=heat, complete=True, threads=self._threads)
+        request = self._request(seed, 1.0)
         return partial.imputed(
             learned,
             batches,
@@ -425,24 +409,6 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         return model
 
 
-def _try_codec(codec: TableCodec) -> None:
-    """Store and decode one row: what cannot be sampled is found before training, not after."""
-    arrays, entries = codec_parts.to_parts(codec)
-    stored = codec_parts.from_parts(codec.schema, arrays, json.loads(json.dumps(entries)))
-    stored.decode(np.zeros((1, len(codec.token_columns)), np.int64), seed=0)
-
-
-def _held_out(rows: int, share: float, seed: int) -> np.ndarray:
-    """(rows,) bool: which rows are kept for early stopping."""
-    held_out = np.zeros(rows, bool)
-    count = int(rows * share)
-    if count < LEAST_VALID_ROWS:
-        log.info("%d rows are too few to hold any out: training does not stop early", rows)
-        return held_out
-    held_out[numpy_stream(seed, "held out").permutation(rows)[:count]] = True
-    return held_out
-
-
 def _check_count(value: Any, what: str, least: int) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise UserError(f"{what} is {value!r}, but must be a whole number from {least}.")
@@ -454,7 +420,3 @@ def _seed(seed: int | None) -> int:
         seed = secrets.randbelow(2**31)
         log.info("drawing with seed %d; give it again to get the same rows", seed)
     return seed
-
-
-def _versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in ("tabmt", "torch", "numpy")}

@@ -1,0 +1,158 @@
+"""From a table to a model: schema, codes, network, training. Glue, no mathematics.
+
+For the synthesizer.
+"""
+
+import dataclasses
+import importlib.metadata
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tabmt import checkpoints, codec_parts, devices, train
+from tabmt.calibrate import calibrate_gaps
+from tabmt.card import Card, Settings
+from tabmt.codecs import TableCodec
+from tabmt.config import Engine
+from tabmt.encoding import encode
+from tabmt.errors import UserError, read_json
+from tabmt.learned import Learned, new_network, token_column
+from tabmt.many_files import Columns, open_table
+from tabmt.processes import Group
+from tabmt.rulebook import RuleBook
+from tabmt.schema import check_table, infer
+from tabmt.seeds import derive, numpy_stream
+
+log = logging.getLogger(__name__)
+
+LEAST_VALID_ROWS = 20  # fewer held-out rows tell nothing: no early stop
+
+
+def fit(
+    table: Any,
+    values: Mapping[str, Any],
+    *,
+    schema: Mapping[str, Any] | str | Path | None,
+    start: Learned | None,
+    checkpoint: Path | None,
+    resume: bool,
+    engine: Engine,
+    on_step: Callable[[train.Progress], None] | None,
+) -> Learned:
+    """A model of a table. `values` are the settings and the seed; `start` is continued."""
+    Settings.of(values)  # what is wrong with them is said before a table is read
+    seed = values["seed"]
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise UserError(f"seed is {seed!r}, but must be a whole number.")
+    arrow, source = open_table(table)
+    settings = Settings.of(values, arrow.num_rows, arrow.num_columns)
+    if start is None:
+        overrides = read_json(str(schema), "schema") if isinstance(schema, str | Path) else schema
+        inferred = infer(arrow, source, gaps=settings.codec.gaps, overrides=overrides)
+        codec = TableCodec.fit(arrow, inferred, settings.codec, seed)
+    else:
+        if schema is not None:
+            raise UserError("A model that is continued keeps its schema; leave schema out.")
+        check_table(arrow)
+        codec = start.codec
+        of_start = start.card.settings
+        training = settings.train
+        if training.target is None:
+            training = dataclasses.replace(training, target=of_start.train.target)
+        settings = Settings(of_start.codec, of_start.network, training)
+        log.info("codes and network are those of the model that is continued")
+    target = token_column(codec, settings.train.target, "target")
+    if isinstance(arrow, Columns):
+        tokens = encode(codec, arrow, engine=engine)
+    else:
+        tokens = codec.store(arrow)
+    _try_codec(codec)
+    book = RuleBook.write(codec, arrow, tokens) if start is None else start.book
+    rows = arrow.num_rows
+    del arrow
+    heat = start.card.temperatures if start else {}
+    card = Card(rows, seed, settings, None, _versions(), heat)
+    if tokens.shape[1] == 0:
+        log.warning("No column varies, so there is nothing to learn.")
+        return Learned(codec, None, card, book)
+
+    device, reason = devices.pick_device(settings.train.device)
+    log.info("computing on %s: %s", device, reason)
+    net = new_network(codec, settings.network, seed)
+    held_out = _held_out(rows, settings.train.valid_share, seed)
+    learned_rows = tokens.subset(np.flatnonzero(~held_out))
+    if start is not None and start.net is not None:
+        net.load_state_dict(start.net.state_dict())
+    else:
+        net.fields.start_at_frequencies(learned_rows.counts(net.fields.sizes))
+    net = net.to(device)
+    fingerprint = checkpoints.fingerprint(tokens, codec.schema)
+    state, threads = None, settings.train.threads
+    if resume:
+        if checkpoint is None:
+            raise UserError("resume needs a checkpoint: the file an earlier fit saved to.")
+        state, then = checkpoints.read(checkpoint, settings, fingerprint, seed)
+        threads = threads or then  # another number may give other bits
+    threads, reason = devices.pick_threads(threads)
+    log.info("computing with %d threads: %s", threads, reason)
+    chosen = dataclasses.replace(settings.train, threads=threads)
+    card = dataclasses.replace(card, settings=dataclasses.replace(settings, train=chosen))
+
+    def save(state: train.TrainState) -> None:
+        assert checkpoint is not None
+        checkpoints.write(checkpoint, card, fingerprint, state)
+
+    with devices.threads(threads):
+        summary = train.train(
+            net,
+            learned_rows,
+            tokens.subset(np.flatnonzero(held_out)),
+            settings.train,
+            seed=derive(seed, "train"),
+            target=target,
+            on_step=on_step,
+            resume=state,
+            save=None if checkpoint is None or Group.here().rank else save,  # one writes
+        )
+        missing = [coded.missing_code for coded in codec.token_columns]
+        if any(code is not None for code in missing) and summary.steps:
+            log.info("comparing gap rates with the table's")
+            before, after = calibrate_gaps(
+                net, tokens, missing, seed=derive(seed, "gaps"), last=target
+            )
+            log.info("gap rates: off by up to %.1f points, now %.1f", 100 * before, 100 * after)
+    log.info(
+        "trained %d steps in %.0f s (%s); weights of step %d, then %d steps with all rows",
+        summary.steps,
+        summary.seconds,
+        summary.stopped,
+        summary.best_step,
+        summary.finish_steps,
+    )
+    return Learned(codec, net, dataclasses.replace(card, summary=summary), book)
+
+
+def _try_codec(codec: TableCodec) -> None:
+    """Store and decode one row: what cannot be sampled is found before training, not after."""
+    arrays, entries = codec_parts.to_parts(codec)
+    stored = codec_parts.from_parts(codec.schema, arrays, json.loads(json.dumps(entries)))
+    stored.decode(np.zeros((1, len(codec.token_columns)), np.int64), seed=0)
+
+
+def _held_out(rows: int, share: float, seed: int) -> np.ndarray:
+    """(rows,) bool: which rows are kept for early stopping."""
+    held_out = np.zeros(rows, bool)
+    count = int(rows * share)
+    if count < LEAST_VALID_ROWS:
+        log.info("%d rows are too few to hold any out: training does not stop early", rows)
+        return held_out
+    held_out[numpy_stream(seed, "held out").permutation(rows)[:count]] = True
+    return held_out
+
+
+def _versions() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in ("tabmt", "torch", "numpy")}

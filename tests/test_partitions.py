@@ -1,0 +1,218 @@
+"""Rows in a folder of files: every row once, whatever is cut off in the middle. A real Ray."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from tabmt import TabMT, UserError
+from tabmt.cli import main
+from tabmt.codecs import TableCodec
+from tabmt.config import CodecConfig
+from tabmt.encoding import encode
+from tabmt.engine import each
+from tabmt.generate import BATCH_ROWS
+from tabmt.many_files import open_table
+from tabmt.partitions import PLAN
+from tabmt.schema import infer
+from tests.tables import mixed_frame
+from tests.test_many_files import TINY, in_parts
+
+ROWS = 3 * BATCH_ROWS + 100
+# Ray leaves open sockets and files behind when it is shut down.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(scope="module")
+def model() -> TabMT:
+    return TabMT(**TINY).fit(mixed_frame())
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    ray = pytest.importorskip("ray")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(num_cpus=2, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+    yield ray
+    ray.shutdown()
+
+
+def read(folder: Path) -> pd.DataFrame:
+    return pd.concat([pd.read_parquet(path) for path in sorted(folder.glob("part-*.parquet"))])
+
+
+def test_parts_are_the_rows_that_sample_gives(model, tmp_path):
+    counts = list(model.sample_to(tmp_path / "a", ROWS, seed=3, part_rows=BATCH_ROWS))
+    assert counts == [BATCH_ROWS] * 3 + [100]
+    expected = model.sample(ROWS, seed=3)
+    pd.testing.assert_frame_equal(read(tmp_path / "a").reset_index(drop=True), expected)
+    assert open_table(tmp_path / "a")[0].num_rows == ROWS  # the plan is not taken for data
+
+
+def test_only_what_is_missing_is_made_again(model, tmp_path):
+    how = {"seed": 3, "part_rows": BATCH_ROWS}
+    begun = model.sample_to(tmp_path / "a", ROWS, **how)
+    assert next(begun) == BATCH_ROWS
+    begun.close()
+    first = tmp_path / "a" / "part-000000.parquet"
+    before = first.stat()
+    assert sum(model.sample_to(tmp_path / "a", ROWS, **how)) == ROWS
+    assert first.stat().st_mtime_ns == before.st_mtime_ns
+    pd.testing.assert_frame_equal(
+        read(tmp_path / "a").reset_index(drop=True), model.sample(ROWS, seed=3)
+    )
+
+
+def test_another_plan_gets_a_sentence(model, tmp_path):
+    list(model.sample_to(tmp_path / "a", 10, seed=3))
+    for other, sentence in (
+        ({"rows": 11, "seed": 3}, "parts of another run: rows differs"),
+        ({"rows": 10, "seed": 4}, "parts of another run: seed differs"),
+        ({"rows": 10, "seed": 3, "complete": True}, "parts of another run: complete differs"),
+        ({"rows": 10, "seed": 3, "part_rows": 5}, "part_rows is 5, but must be a multiple of"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            list(model.sample_to(tmp_path / "a", **other))
+    with pytest.raises(UserError, match="parts of another run: model differs"):
+        list(TabMT(**TINY, seed=1).fit(mixed_frame()).sample_to(tmp_path / "a", 10, seed=3))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "mine.txt").touch()
+    with pytest.raises(UserError, match="holds other files; name an empty one"):
+        list(model.sample_to(tmp_path / "b", 10, seed=3))
+    (tmp_path / "a" / PLAN).write_text("{")
+    with pytest.raises(UserError, match="is damaged; empty the folder"):
+        list(model.sample_to(tmp_path / "a", 10, seed=3))
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_gaps_of_several_files_are_filled(model, tmp_path, ending):
+    frame = mixed_frame()
+    paths = in_parts(frame, tmp_path, ending)
+    list(model.impute_to(tmp_path / "full", str(tmp_path / f"part*.{ending}"), seed=1))
+    files = sorted((tmp_path / "full").glob("*.parquet"))
+    assert [pq.read_metadata(path).num_rows for path in files] == [70, 70, 60]
+    full = read(tmp_path / "full").reset_index(drop=True)
+    given = pd.concat(
+        [pd.read_parquet(p) if ending == "parquet" else pd.read_csv(p) for p in paths]
+    )
+    known = given.notna().to_numpy()
+    assert not full.isna().to_numpy().any() and not known.all()
+    for place, name in enumerate(given):
+        here = known[:, place]
+        one, other = given[name].astype(str)[here], full[name].astype(str)[here]
+        if ending == "parquet":
+            assert one.tolist() == other.tolist()
+
+
+def test_ray_gives_the_same_rows(model, tmp_path, cluster):
+    how = {"seed": 3, "part_rows": BATCH_ROWS}
+    assert sum(model.sample_to(tmp_path / "a", ROWS, engine="ray", **how)) == ROWS
+    pd.testing.assert_frame_equal(
+        read(tmp_path / "a").reset_index(drop=True), model.sample(ROWS, seed=3)
+    )
+    in_parts(mixed_frame(), tmp_path)
+    for engine in ("local", "ray"):
+        list(model.impute_to(tmp_path / engine, str(tmp_path / "part*"), seed=1, engine=engine))
+    pd.testing.assert_frame_equal(read(tmp_path / "local"), read(tmp_path / "ray"))
+
+
+def test_ray_fills_the_same_store(tmp_path, cluster):
+    paths = in_parts(mixed_frame(), tmp_path)
+    table, source = open_table(paths)
+    codec = TableCodec.fit(table, infer(table, source), CodecConfig(), 0)
+    found, expected = encode(codec, table, engine="ray"), codec.store(table)
+    for place in range(found.shape[1]):
+        assert np.array_equal(found.column(place), expected.column(place))
+
+
+def test_a_mistake_of_the_users_comes_back_from_ray(model, tmp_path, cluster):
+    other = mixed_frame().drop(columns="city")
+    other.to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(UserError, match="city"):
+        list(model.impute_to(tmp_path / "full", tmp_path / "t.parquet", engine="ray"))
+
+
+def die_once(folder: str):
+    """A piece of work whose worker is killed the first time that it comes to the third piece."""
+
+    def work(number: int) -> int:
+        with open(f"{folder}/{number}-{os.getpid()}", "w"):
+            pass
+        if number == 3 and not os.path.exists(f"{folder}/died"):
+            open(f"{folder}/died", "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number * number
+
+    return work
+
+
+def test_a_worker_that_is_killed_is_replaced(tmp_path, cluster):
+    found = list(each(die_once(str(tmp_path)), list(range(8)), engine="ray"))
+    assert found == [k * k for k in range(8)]
+    assert (tmp_path / "died").exists()
+    assert len(list(tmp_path.glob("3-*"))) == 2
+
+
+DRIVER = """
+from tabmt import TabMT
+from tabmt.generate import BATCH_ROWS
+for _ in TabMT.load("m.tabmt").sample_to(
+    "rows", 30 * BATCH_ROWS, seed=5, part_rows=BATCH_ROWS, engine="ray"
+):
+    pass
+"""
+
+
+def test_a_driver_that_is_killed_goes_on(model, tmp_path):
+    pytest.importorskip("ray")
+    model.save(tmp_path / "m.tabmt")
+    folder = tmp_path / "rows"
+    with subprocess.Popen(
+        [sys.executable, "-c", DRIVER], cwd=tmp_path, start_new_session=True
+    ) as driver:
+        started = time.monotonic()
+        while len(list(folder.glob("part-*"))) < 2:
+            assert driver.poll() is None and time.monotonic() - started < 100
+            time.sleep(0.05)
+        os.killpg(driver.pid, signal.SIGKILL)  # with all that it has started here
+    whole = {path: path.stat().st_mtime_ns for path in folder.glob("part-*")}
+    assert 2 <= len(whole) < 30
+    assert sum(model.sample_to(folder, 30 * BATCH_ROWS, seed=5, part_rows=BATCH_ROWS)) == (
+        30 * BATCH_ROWS
+    )
+    assert all(path.stat().st_mtime_ns == then for path, then in whole.items())
+    found = pd.read_parquet(folder / "part-000029.parquet")
+    expected = model.sample(30 * BATCH_ROWS, seed=5)[-BATCH_ROWS:]
+    pd.testing.assert_frame_equal(found, expected.reset_index(drop=True))
+    assert len(list(folder.glob("part-*"))) == 30
+
+
+def test_the_command_line_writes_folders(model, tmp_path):
+    model.save(tmp_path / "m.tabmt")
+    name, out = str(tmp_path / "m.tabmt"), f"{tmp_path}/rows/"
+    for _ in range(2):
+        result = CliRunner().invoke(main, ["sample", name, "-n", "50", "--seed", "1", "-o", out])
+        assert result.exit_code == 0 and "wrote 50 rows" in result.output
+    for arguments, sentence in (
+        (["-n", "50", "-o", out], "needs --seed"),
+        (["-n", "50", "--seed", "1", "-o", "x.csv", "--engine", "ray"], "end it with a slash"),
+        (["--prompts", "x.csv", "--seed", "1", "-o", out], "give a file for prompts"),
+        (["-n", "60", "--seed", "1", "-o", out], "rows differs"),
+    ):
+        result = CliRunner().invoke(main, ["sample", name, *arguments])
+        assert result.exit_code == 2 and sentence in result.output, result.output
+    pq.write_table(pa.Table.from_pandas(mixed_frame()), tmp_path / "gappy.parquet")
+    filled = f"{tmp_path}/filled/"
+    result = CliRunner().invoke(
+        main, ["impute", name, str(tmp_path / "gappy.parquet"), "-o", filled]
+    )
+    assert result.exit_code == 0 and "wrote 200 rows" in result.output
