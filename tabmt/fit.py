@@ -7,6 +7,7 @@ import dataclasses
 import importlib.metadata
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ def fit(
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise UserError(f"seed is {seed!r}, but must be a whole number.")
     arrow, source = open_table(table)
+    started = time.monotonic()
     settings = Settings.of(values, arrow.num_rows, arrow.num_columns)
     if start is None:
         overrides = read_json(str(schema), "schema") if isinstance(schema, str | Path) else schema
@@ -67,7 +69,9 @@ def fit(
         log.info("codes and network are those of the model that is continued")
     target = token_column(codec, settings.train.target, "target")
     if isinstance(arrow, Columns):
+        log.info("looked at %s rows in %.0f s", f"{arrow.num_rows:,}", time.monotonic() - started)
         tokens = encode(codec, arrow, engine=engine)
+        log.info("and coded them; %.0f s in all", time.monotonic() - started)
     else:
         tokens = codec.store(arrow)
     _try_codec(codec)
