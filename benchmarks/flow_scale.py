@@ -38,8 +38,8 @@ def one(path: Path, steps: int, batch: int) -> dict[str, Any]:
         def emit(self, record: logging.LogRecord) -> None:
             marks[record.getMessage().split()[0]] = time.perf_counter()
 
-    logging.getLogger("tabmt.fit").addHandler(Marks())
-    logging.getLogger("tabmt.fit").setLevel(logging.INFO)
+    logging.getLogger("tabmt.encoding").addHandler(Marks())
+    logging.getLogger("tabmt.encoding").setLevel(logging.INFO)
     many_files.MANY_CELLS = 0  # small sizes too go the way of large ones
     settings = PRESETS["S"] | {"steps": steps, "batch_size": batch, "warmup": 10, "threads": 1}
     ticks: list[float] = []
@@ -50,7 +50,7 @@ def one(path: Path, steps: int, batch: int) -> dict[str, Any]:
     ended = time.perf_counter()
     steps_seconds = np.diff(ticks)
     rows = model.card_.rows
-    looked, coded = marks["looked"] - began, marks["and"] - marks["looked"]
+    looked, coded = marks["looked"] - began, marks["coded"] - marks["looked"]
     per_step = float(np.median(steps_seconds))
     return {
         "rows": rows,
@@ -58,7 +58,7 @@ def one(path: Path, steps: int, batch: int) -> dict[str, Any]:
         "look_seconds": looked,
         "code_seconds": coded,
         "rows_coded_per_second": rows / coded,
-        "prepare_seconds": ticks[0] - marks["and"] - per_step,
+        "prepare_seconds": ticks[0] - marks["coded"] - per_step,
         "steps": len(ticks),
         "seconds_per_step": per_step,
         "finish_seconds": ended - ticks[-1],

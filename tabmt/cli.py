@@ -89,6 +89,7 @@ def schema(table: str, output: str | None, overrides: str | None, gaps: Any) -> 
 @click.option(
     "--seed", type=int, default=0, show_default=True, help="the same seed, the same model"
 )
+@click.option("--store", help="keep the codes of files too large for memory in this folder")
 @engine_option("where files too large for memory are coded")
 @options_from(CodecConfig, NetworkConfig, TrainConfig)
 def fit(
@@ -99,6 +100,7 @@ def fit(
     resume: bool,
     config_file: str | None,
     seed: int,
+    store: str | None,
     engine: Any,
     **settings: Any,
 ) -> None:
@@ -141,6 +143,7 @@ def fit(
                 continue_from=before,
                 checkpoint=checkpoint,
                 resume=resume,
+                store=store,
                 engine=engine,
                 on_step=on_step,
             )

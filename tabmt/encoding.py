@@ -1,21 +1,34 @@
 """The tokens of a table larger than memory: row group by row group, by several workers.
 
-For `fit`. Every worker writes its rows into their own places of one store, so the store is the same
-however many there are, and whichever has to begin again.
+For `fit`. Every worker writes its rows into their own places of one file, so the file is the same
+however many there are, and whichever has to begin again. With the codec beside it, it is all that
+training needs.
 """
 
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from tabmt import store
+from tabmt import codec_parts, tables
 from tabmt.codecs import TableCodec
 from tabmt.config import Engine
 from tabmt.engine import cores, each
+from tabmt.errors import UserError
 from tabmt.many_files import Columns
-from tabmt.store import PackedFile, Scratch, TokenStore
+from tabmt.schema import Schema
+from tabmt.store import PackedFile, TokenStore, write
+
+log = logging.getLogger(__name__)
+
+TOKENS, CODEC, ABOUT = "tokens", "codec.npz", "about.json"
 
 
 @dataclass(frozen=True)
@@ -26,21 +39,85 @@ class EncodePart:
     def __call__(self, piece: tuple[int, Columns]) -> None:
         """The rows of a part, which are those of the table from the first on."""
         first, part = piece
-        store.write(self.path, first, self.codec.pack(part))
+        write(self.path, first, self.codec.pack(part))
 
 
 def encode(
-    codec: TableCodec, table: Columns, *, engine: Engine = "local", workers: int | None = None
-) -> TokenStore:
-    """The tokens of a table, on disk in a temporary folder; all workers must see it."""
-    folder = Scratch()
-    path = folder.path / "tokens"
-    sizes = [coded.size for coded in codec.token_columns]
-    packed = PackedFile.create(path, sizes, table.num_rows)
+    codec: TableCodec,
+    table: Columns,
+    path: Path,
+    *,
+    engine: Engine = "local",
+    workers: int | None = None,
+) -> None:
+    """Write the tokens of a table to a file, which all workers must see."""
+    PackedFile.create(path, _sizes(codec), table.num_rows)
     parts = list(table.parts())
     firsts = [0, *accumulate(part.num_rows for part in parts)]
     pieces = list(zip(firsts, parts, strict=False))
     for _ in each(EncodePart(codec, path), pieces, engine=engine, workers=workers or cores()):
         pass
     pa.default_memory_pool().release_unused()  # a large part of memory, which training needs
-    return TokenStore(packed, folder=folder)
+
+
+def prepare(
+    folder: Path,
+    table: Columns,
+    find: Callable[[], TableCodec],
+    asked: Mapping[str, Any],
+    engine: Engine,
+) -> None:
+    """Have the folder hold the codec and the tokens of a table, if it does not yet.
+
+    `asked` is what the codec depends on besides the table.
+    """
+    wanted = json.loads(json.dumps({"files": table.identity(), **asked}))
+    about = folder / ABOUT
+    if about.exists():
+        if _read(about).get("asked") != wanted:
+            raise UserError(
+                f"The folder {str(folder)!r} holds the tokens of other files, or of other "
+                "settings or another seed; name another folder, or delete it."
+            )
+        log.info("the codes of these files are in %s", folder)
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The folder {str(folder)!r} cannot be made: {error.strerror}.") from error
+    if any(path.name not in (TOKENS, CODEC) for path in folder.iterdir()):
+        raise UserError(f"The folder {str(folder)!r} holds other files; name an empty one.")
+    started = time.monotonic()
+    codec = find()
+    looked = time.monotonic()
+    log.info("looked at %s rows in %.0f s", f"{table.num_rows:,}", looked - started)
+    encode(codec, table, folder / TOKENS, engine=engine)
+    log.info("coded them in %.0f s", time.monotonic() - looked)
+    arrays, entries = codec_parts.to_parts(codec)
+    np.savez(folder / CODEC, **arrays)  # type: ignore[arg-type]
+    told = {"asked": wanted, "schema": codec.schema.to_json(), "codecs": entries}
+    tables.write_text(about, json.dumps(told, ensure_ascii=False))  # last: now it is whole
+
+
+def prepared(folder: Path) -> tuple[TableCodec, TokenStore]:
+    """What `prepare` left in a folder."""
+    about = _read(folder / ABOUT)
+    with np.load(folder / CODEC) as arrays:
+        schema = Schema.from_json(about["schema"])
+        codec = codec_parts.from_parts(schema, dict(arrays), about["codecs"])
+    return codec, TokenStore(PackedFile(folder / TOKENS, _sizes(codec)))
+
+
+def _sizes(codec: TableCodec) -> list[int]:
+    return [coded.size for coded in codec.token_columns]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        assert isinstance(found, dict)
+        return found
+    except (ValueError, AssertionError) as error:
+        raise UserError(
+            f"{str(path)!r} is damaged; delete the folder to code the table anew."
+        ) from error

@@ -7,8 +7,8 @@ import dataclasses
 import importlib.metadata
 import json
 import logging
-import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,16 @@ from tabmt.calibrate import calibrate_gaps
 from tabmt.card import Card, Settings
 from tabmt.codecs import TableCodec
 from tabmt.config import Engine
-from tabmt.encoding import encode
+from tabmt.encoding import prepare, prepared
 from tabmt.errors import UserError, read_json
 from tabmt.learned import Learned, new_network, token_column
+from tabmt.looking import find_codec
 from tabmt.many_files import Columns, open_table
 from tabmt.processes import Group
 from tabmt.rulebook import RuleBook
-from tabmt.schema import check_table, infer
+from tabmt.schema import check_table
 from tabmt.seeds import derive, numpy_stream
+from tabmt.store import Scratch, TokenStore
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ def fit(
     start: Learned | None,
     checkpoint: Path | None,
     resume: bool,
+    store: Path | None,
     engine: Engine,
     on_step: Callable[[train.Progress], None] | None,
 ) -> Learned:
@@ -50,34 +53,34 @@ def fit(
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise UserError(f"seed is {seed!r}, but must be a whole number.")
     arrow, source = open_table(table)
-    started = time.monotonic()
     settings = Settings.of(values, arrow.num_rows, arrow.num_columns)
     if start is None:
         overrides = read_json(str(schema), "schema") if isinstance(schema, str | Path) else schema
-        inferred = infer(arrow, source, gaps=settings.codec.gaps, overrides=overrides)
-        codec = TableCodec.fit(arrow, inferred, settings.codec, seed)
+        asked = {"schema": overrides, "codec": dataclasses.asdict(settings.codec), "seed": seed}
+        find = partial(find_codec, arrow, source, settings.codec, overrides, seed)
     else:
         if schema is not None:
             raise UserError("A model that is continued keeps its schema; leave schema out.")
+        if store is not None:
+            raise UserError("A model that is continued codes new rows; leave store out.")
         check_table(arrow)
-        codec = start.codec
         of_start = start.card.settings
         training = settings.train
         if training.target is None:
             training = dataclasses.replace(training, target=of_start.train.target)
         settings = Settings(of_start.codec, of_start.network, training)
         log.info("codes and network are those of the model that is continued")
-    target = token_column(codec, settings.train.target, "target")
+        asked, find = {}, partial(getattr, start, "codec")
     if isinstance(arrow, Columns):
-        log.info("looked at %s rows in %.0f s", f"{arrow.num_rows:,}", time.monotonic() - started)
-        tokens = encode(codec, arrow, engine=engine)
-        log.info("and coded them; %.0f s in all", time.monotonic() - started)
+        codec, tokens, _scratch = _coded(arrow, find, asked, store, engine)
     else:
+        codec = find()
         tokens = codec.store(arrow)
+    target = token_column(codec, settings.train.target, "target")
     _try_codec(codec)
     book = RuleBook.write(codec, arrow, tokens) if start is None else start.book
     rows = arrow.num_rows
-    del arrow
+    del arrow, find
     heat = start.card.temperatures if start else {}
     card = Card(rows, seed, settings, None, _versions(), heat)
     if tokens.shape[1] == 0:
@@ -138,6 +141,24 @@ def fit(
         summary.finish_steps,
     )
     return Learned(codec, net, dataclasses.replace(card, summary=summary), book)
+
+
+def _coded(
+    table: Columns,
+    find: Callable[[], TableCodec],
+    asked: Mapping[str, Any],
+    store: Path | None,
+    engine: Engine,
+) -> tuple[TableCodec, TokenStore, Scratch | None]:
+    """The codec and the tokens of a large table, made by one process of those that train, and the
+    temporary folder, if they lie in one."""
+    group = Group.here()
+    scratch = Scratch() if store is None and group.rank == 0 else None
+    folder = store if scratch is None else scratch.path
+    if group.rank == 0:
+        assert folder is not None
+        prepare(folder, table, find, asked, engine)
+    return *prepared(Path(group.tell(str(folder)))), scratch
 
 
 def _try_codec(codec: TableCodec) -> None:

@@ -60,6 +60,18 @@ class Columns:
             part._groups = [group]
             yield part
 
+    def spread(self, rows: int) -> "Columns":
+        """About so many rows, in row groups from all over the table; all, if there are no more."""
+        part = copy.copy(self)
+        every = max(1, -(-self.num_rows // rows))
+        part._groups = self._groups[::every]
+        return part
+
+    def identity(self) -> list[tuple[str, int, int]]:
+        """Tells the files from others: names, sizes, and when they were changed."""
+        about = [(path, path.stat()) for path in self._names]
+        return [(str(path.resolve()), found.st_size, found.st_mtime_ns) for path, found in about]
+
     def _schema(self, path: Path, several: bool) -> pa.Schema:
         with tables.reading(path, "parquet"):
             found = pyarrow.parquet.read_schema(path)

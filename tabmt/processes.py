@@ -7,6 +7,7 @@ draws the same batches and plans from the seed and keeps the same weights; gradi
 import atexit
 import os
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 from torch import Tensor, distributed, nn
@@ -44,6 +45,14 @@ class Group:
         distributed.broadcast(told, 0)
         return float(told)
 
+    def tell(self, text: str) -> str:
+        """What the first process says, once it has come to it."""
+        if self.size == 1:
+            return text
+        told = [text]
+        distributed.broadcast_object_list(told, 0)
+        return told[0]
+
     def mean_gradients(self, net: nn.Module, count: int) -> None:
         """Every process then has the mean gradient of the `count` cells of the whole batch."""
         if self.size == 1:
@@ -71,6 +80,8 @@ def join() -> Group:
         if torch.cuda.is_available():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         gpu = torch.cuda.is_available()
-        distributed.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo")
+        # The first process codes a large table while the others wait.
+        patience = timedelta(days=1)
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=patience)
         atexit.register(distributed.destroy_process_group)
     return Group.here()

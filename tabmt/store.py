@@ -49,19 +49,17 @@ class PackedFile:
     memory, and counts as ours.
     """
 
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        self.dtype = dtype
-        self._rows = path.stat().st_size // max(1, dtype.itemsize)
+    def __init__(self, path: Path, sizes: Sequence[int]) -> None:
+        self.dtype = pack((), sizes, 0).dtype
+        self._rows = path.stat().st_size // max(1, self.dtype.itemsize)
         self._file = path.open("rb", buffering=0)
         weakref.finalize(self, self._file.close)
 
-    @classmethod
-    def create(cls, path: Path, sizes: Sequence[int], rows: int) -> "PackedFile":
+    @staticmethod
+    def create(path: Path, sizes: Sequence[int], rows: int) -> None:
         """A file for so many rows, to be written by `write`."""
-        dtype = pack((), sizes, 0).dtype
         with path.open("wb") as file:
-            file.truncate(rows * dtype.itemsize)
-        return cls(path, dtype)
+            file.truncate(rows * pack((), sizes, 0).itemsize)
 
     def __len__(self) -> int:
         return self._rows
@@ -97,9 +95,8 @@ class TokenStore:
         packed: "np.ndarray | PackedFile",
         *,
         which: np.ndarray | None = None,
-        folder: Scratch | None = None,
     ) -> None:
-        self._packed, self._which, self._folder = packed, which, folder
+        self._packed, self._which = packed, which
         self._names = packed.dtype.names or ()
 
     def __len__(self) -> int:
@@ -142,4 +139,4 @@ class TokenStore:
         """These rows, by their places, in this order."""
         which = which if self._which is None else self._which[which]
         which = which.astype(smallest(len(self._packed)), copy=False)
-        return TokenStore(self._packed, which=which, folder=self._folder)
+        return TokenStore(self._packed, which=which)

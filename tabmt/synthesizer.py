@@ -101,6 +101,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         continue_from: "TabMT | None" = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
+        store: str | Path | None = None,
         engine: Engine = "local",
         on_step: Callable[[Progress], None] | None = None,
     ) -> Self:
@@ -108,8 +109,9 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
 
         `schema` overrides what is inferred (a JSON file or its content). `continue_from` goes on
         from another model's weights on new rows of its schema. `checkpoint` is a file to which
-        progress is saved; `resume` continues from it. `engine` is where files that are too large
-        for memory are coded: "local", or "ray". `on_step` is called after each step.
+        progress is saved; `resume` continues from it. Files that are too large for memory are coded
+        first, by `engine` "local" or "ray", into the folder `store`, where a later fit of the same
+        files finds them. `on_step` is called after each step.
         """
         self.learned_ = fit(
             table,
@@ -118,6 +120,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             start=None if continue_from is None else continue_from._fitted,
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
+            store=None if store is None else Path(store),
             engine=engine,
             on_step=on_step,
         )

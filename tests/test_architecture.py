@@ -14,7 +14,7 @@ LAYERS = [  # a module may import only from earlier lines
     {"identifiers", "quantize", "schema", "rules", "engine"},
     {"tables", "codecs", "fields", "where", "values", "devices"},
     {"codec_parts", "networks", "prompts", "netflow", "many_files"},
-    {"rulebook", "batches", "encoding"},
+    {"rulebook", "batches", "encoding", "looking"},
     {"train", "sample", "likelihood"},
     {"artifact", "card", "calibrate"},
     {"learned", "checkpoints"},
@@ -52,6 +52,7 @@ FORBIDDEN = {
     "store": {"torch", "pyarrow"},
     "many_files": {"torch"},
     "encoding": {"torch"},
+    "looking": {"torch"},
     "engine": TABLES | {"torch"},
 }
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]

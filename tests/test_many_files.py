@@ -11,7 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from tabmt import TabMT, UserError, many_files
+from tabmt import TabMT, UserError, looking, many_files
 from tabmt import store as store_module
 from tabmt.cli import main
 from tabmt.codecs import TableCodec
@@ -19,7 +19,7 @@ from tabmt.config import CodecConfig
 from tabmt.encoding import encode
 from tabmt.many_files import Columns, open_table
 from tabmt.schema import Column, infer
-from tabmt.store import PackedFile, Scratch, TokenStore, pack, smallest, write
+from tabmt.store import PackedFile, TokenStore, pack, smallest, write
 from tabmt.tokens import MASK
 from tests.tables import mixed_frame
 
@@ -144,7 +144,7 @@ def test_codes_are_stored_in_the_smallest_integers(codes, width):
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_a_store_reads_like_a_matrix(on_disk, monkeypatch):
+def test_a_store_reads_like_a_matrix(on_disk, tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     sizes = (3, 200, 70_000)
     plain = np.stack([rng.integers(MASK, size, 50) for size in sizes], axis=1)
@@ -152,13 +152,11 @@ def test_a_store_reads_like_a_matrix(on_disk, monkeypatch):
     assert packed.itemsize == 1 + 2 + 4
     store = TokenStore(packed)
     if on_disk:
-        folder = Scratch()
-        file = PackedFile.create(folder.path / "tokens", sizes, 50)
+        PackedFile.create(tmp_path / "tokens", sizes, 50)
         for first, last in ((20, 50), (0, 20)):
-            write(folder.path / "tokens", first, packed[first:last])
+            write(tmp_path / "tokens", first, packed[first:last])
         monkeypatch.setattr(store_module, "BLOCK", 7)
-        store = TokenStore(file, folder=folder)
-        del folder
+        store = TokenStore(PackedFile(tmp_path / "tokens", sizes))
     assert store.shape == (50, 3)
     rows = rng.integers(0, 50, 20)
     assert np.array_equal(store[rows], plain[rows]) and store[rows].dtype == np.int64
@@ -176,7 +174,8 @@ def test_any_number_of_workers_gives_the_same_store(tmp_path, workers):
     table, source = open_table(paths)
     codec = TableCodec.fit(table, infer(table, source), CodecConfig(), 0)
     expected = codec.store(table)
-    found = encode(codec, table, workers=workers)
+    encode(codec, table, tmp_path / "tokens", workers=workers)
+    found = TokenStore(PackedFile(tmp_path / "tokens", [one.size for one in codec.token_columns]))
     assert found.shape == expected.shape == (200, len(codec.token_columns))
     for place in range(found.shape[1]):
         assert np.array_equal(found.column(place), expected.column(place))
@@ -191,3 +190,57 @@ def test_a_value_that_a_worker_does_not_know_gets_its_sentence(tmp_path):
     pq.write_table(pa.Table.from_pandas(other), paths[-1])
     with pytest.raises(UserError, match="Nowhere"):
         TabMT(**TINY).fit(paths, continue_from=model)
+
+
+def test_codes_that_are_kept_are_found_again(tmp_path, caplog):
+    paths = in_parts(mixed_frame(), tmp_path)
+    caplog.set_level("INFO", "tabmt")
+    models = [TabMT(**TINY).fit(paths, store=tmp_path / "codes") for _ in range(2)]
+    assert caplog.text.count("coded them") == caplog.text.count("are in") == 1
+    states = [model.learned_.net.state_dict() for model in (*models, TabMT(**TINY).fit(paths))]
+    for other in states[1:]:
+        assert all(torch.equal(states[0][name], other[name]) for name in other)
+    for change, sentence in (
+        ({"seed": 1}, "holds the tokens of other files, or of other settings"),
+        ({"max_bins": 7}, "holds the tokens of other files, or of other settings"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            TabMT(**TINY, **change).fit(paths, store=tmp_path / "codes")
+    with pytest.raises(UserError, match="holds the tokens of other files"):
+        TabMT(**TINY).fit(paths[:2], store=tmp_path / "codes")
+    with pytest.raises(UserError, match="holds other files; name an empty one"):
+        TabMT(**TINY).fit(paths, store=tmp_path)
+    (tmp_path / "codes" / "about.json").unlink()  # as if it had been cut off
+    TabMT(**TINY).fit(paths, store=tmp_path / "codes")
+    (tmp_path / "codes" / "about.json").write_text("[")
+    with pytest.raises(UserError, match="is damaged; delete the folder"):
+        TabMT(**TINY).fit(paths, store=tmp_path / "codes")
+
+
+def test_of_a_very_large_table_some_rows_are_looked_at_and_all_are_counted(tmp_path, monkeypatch):
+    rows = 300
+    frame = pd.DataFrame(
+        {
+            "number": np.arange(rows) % 97,
+            "word": [f"w{i // 50}" for i in range(rows)],
+            "unit": ["kg"] * 250 + ["lb"] * 50,
+            "gappy": [1.5, 2.5] * 145 + [None] * 10,
+        }
+    )
+    frame["kind"] = pd.Categorical(frame["word"], categories=[f"w{i}" for i in range(9)])
+    paths = []
+    for start in range(0, rows, 50):
+        paths.append(tmp_path / f"{start:03d}.parquet")
+        pa.parquet.write_table(
+            pa.Table.from_pandas(frame[start : start + 50], preserve_index=False), paths[-1]
+        )
+    monkeypatch.setattr(looking, "LOOKED_ROWS", 150)
+    model = TabMT(**TINY).fit(paths)
+    columns = {column.name: column for column in model.schema_.columns}
+    assert columns["unit"].kind == "categorical" and columns["gappy"].gaps == "learned"
+    sizes = {one.column.name: one.size for one in model.learned_.codec.token_columns}
+    assert sizes["word"] == sizes["kind"] == 6 and sizes["unit"] == 2
+    drawn = model.sample(2000, seed=0)
+    assert set(drawn["word"]) == set(frame["word"]) and set(drawn["unit"]) == {"kg", "lb"}
+    assert drawn["gappy"].isna().any()
+    assert list(drawn["kind"].cat.categories) == [f"w{i}" for i in range(9)]

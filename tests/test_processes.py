@@ -78,3 +78,17 @@ def test_torchrun_fits_and_one_process_writes(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("wrote m.tabmt") == 1
     assert len(TabMT.load(tmp_path / "m.tabmt").sample(10, seed=0)) == 10
+
+
+def test_one_of_several_processes_codes_a_large_table(tmp_path):
+    (tmp_path / "parts").mkdir()
+    for number in range(2):
+        mixed_frame().to_parquet(tmp_path / "parts" / f"{number}.parquet")
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    tabmt = Path(sys.executable).parent / "tabmt"
+    fit = ["--no-python", str(tabmt), "fit", "parts", "-o", "m.tabmt", "--steps", "5"]
+    small = ["--width", "16", "--depth", "1", "--heads", "2", "--threads", "1"]
+    done = subprocess.run([*start, *fit, *small], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("coded them") == 1
+    assert len(TabMT.load(tmp_path / "m.tabmt").sample(10, seed=0)) == 10
