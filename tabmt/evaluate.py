@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 Better = Literal["higher", "lower", "reference"]
 TEST_SHARE = 0.2
 PAPER_SAMPLES, PAPER_MODELS, PAPER_MULTIPLE = 5, 10, 8
+MANY_ROWS = 100_000  # more synthetic rows than that, and than training rows, tell no more
+MOST_BY_DISTANCE = 32_768  # rows whose distances to real ones are taken
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Comparison:
     note: str = ""
     worst: bool = False  # whether shuffled columns are scored too
     equal_rows: bool = False  # whether both sides must have the same number of rows
+    by_distance: bool = False  # whether all rows are compared with all
     needs_gaps: bool = False
 
 
@@ -145,12 +148,18 @@ COMPARISONS = (
         "gap_correlation_error", "fidelity", "Gap correlation error", "lower",
         lambda real, rows, rng: fidelity.gap_correlation_error(real, rows), needs_gaps=True,
     ),
-    Comparison("alpha_precision", "fidelity", "Alpha-precision", "higher", _alpha(0)),
-    Comparison("beta_recall", "fidelity", "Beta-recall", "higher", _alpha(1)),
     Comparison(
-        "precision", "coverage", "Precision", "higher", _precision(0), "k = 3", equal_rows=True
+        "alpha_precision", "fidelity", "Alpha-precision", "higher", _alpha(0), by_distance=True
     ),
-    Comparison("recall", "coverage", "Recall", "higher", _precision(1), "k = 3", equal_rows=True),
+    Comparison("beta_recall", "fidelity", "Beta-recall", "higher", _alpha(1), by_distance=True),
+    Comparison(
+        "precision", "coverage", "Precision", "higher", _precision(0), "k = 3", equal_rows=True,
+        by_distance=True,
+    ),
+    Comparison(
+        "recall", "coverage", "Recall", "higher", _precision(1), "k = 3", equal_rows=True,
+        by_distance=True,
+    ),
     Comparison(
         "diversity", "coverage", "Diversity", "higher",
         lambda real, rows, rng: coverage.diversity(real, rows),
@@ -263,7 +272,7 @@ class Judge:
 
     @cached_property
     def test_closeness(self) -> privacy.Closeness:
-        return privacy.closeness(self.test, self.train)
+        return privacy.closeness(self._some(self.test, MOST_BY_DISTANCE), self.train)
 
     @property
     def importances(self) -> dict[str, float] | None:
@@ -273,17 +282,29 @@ class Judge:
     def judge(self, synthetic: Any, name: str = "synthetic") -> Judged:
         """Every metric of one synthetic table. One that cannot be had says why; the rest go on."""
         table = tables.load(synthetic)[0]
-        view = self.train.lens.view(table, "synthetic")
-        closeness = privacy.closeness(view, self.train)
-        efficiency, importances = self._utility(view)
-        scores = [efficiency, *self._compare(view), *self._privacy(view, closeness)]
-        scores += self._validity(view, table)
+        whole = self.train.lens.view(table, "synthetic")
+        view = self._some(whole, max(MANY_ROWS, len(self.train)))
+        notes = list(self.notes)
+        if len(view) < len(whole) and not self.paper:
+            notes.append(
+                f"Of {len(whole):,} synthetic rows, {len(view):,} drawn at random were judged; "
+                "values, types, rules and copies were looked for in all."
+            )
+        near = self._some(view, MOST_BY_DISTANCE)
+        if len(near) < len(view):
+            notes.append(
+                f"Distances are those of {len(near):,} rows drawn at random, to all real rows."
+            )
+        closeness = privacy.closeness(near, self.train)
+        efficiency, importances = self._utility(whole if self.paper else view)
+        scores = [efficiency, *self._compare(view), *self._privacy(whole, near, closeness)]
+        scores += self._validity(whole, table)
         ours = fidelity.column_distances(self.test, view)
         real = self._once("columns", lambda: fidelity.column_distances(self.test, self.train))
         evaluation = Evaluation(
             name=name,
             rows={
-                "synthetic": len(view),
+                "synthetic": len(whole),
                 "train": len(self.train),
                 "valid": len(self.valid),
                 "test": len(self.test),
@@ -292,10 +313,16 @@ class Judge:
             seed=self.seed,
             scores=tuple(scores),
             columns={column: (ours[column], real[column]) for column in ours},
-            notes=self.notes,
+            notes=tuple(notes),
             left_out=self.train.lens.left_out,
         )
         return Judged(evaluation, view, closeness, importances)
+
+    def _some(self, view: View, most: int) -> View:
+        """A table as it is, or so many of its rows drawn at random."""
+        if len(view) <= most:
+            return view
+        return view.take(numpy_stream(self.seed, "some rows").permutation(len(view))[:most])
 
     def _utility(self, view: View) -> tuple[Score, dict[str, float] | None]:
         title, target = "ML efficiency", self.target
@@ -347,7 +374,7 @@ class Judge:
 
     def _compare(self, view: View) -> list[Score]:
         """The metrics of COMPARISONS."""
-        count = min(len(self.test), len(self.train), len(view))
+        count = min(len(self.test), len(self.train), len(view), MOST_BY_DISTANCE)
         gappy = any(rows.gaps(n).any() for rows in (self.train, view) for n in view.lens.names)
 
         def score(metric: Comparison, rows: View) -> float:
@@ -359,6 +386,8 @@ class Judge:
                     one.take(numpy_stream(self.seed, "rows", place).permutation(len(one))[:count])
                     for place, one in enumerate((real, rows))
                 )
+            elif metric.by_distance:
+                real, rows = (self._some(one, MOST_BY_DISTANCE) for one in (real, rows))
             found = float(metric.compute(real, rows, numpy_stream(self.seed, metric.name)))
             if not np.isfinite(found):
                 raise UserError("these tables do not give a number")
@@ -385,11 +414,11 @@ class Judge:
             scores.append(Score(*head, value, real, worst, note))
         return scores
 
-    def _privacy(self, view: View, ours: privacy.Closeness) -> list[Score]:
+    def _privacy(self, view: View, near: View, ours: privacy.Closeness) -> list[Score]:
         train, test = self.train, self.test
         real = self.test_closeness
         log.info("Privacy")
-        closer = privacy.share_closer_to_train(view, train, test, ours.distances)
+        closer = privacy.share_closer_to_train(near, train, test, ours.distances)
         expected = len(train) / (len(train) + len(test))
         copied = privacy.copies(view, train)
         fresh = self._once("copies", lambda: privacy.copies(test, train))

@@ -1,5 +1,6 @@
 """Copies, shuffled columns and held-out rows: each metric orders them as theory demands."""
 
+import importlib
 import json
 
 import numpy as np
@@ -11,6 +12,9 @@ from tabmt.errors import UserError
 from tabmt.evaluate import Evaluation, Judge, evaluate
 from tabmt.report import figures_table
 from tabmt.rules import Rule
+
+# By its name, because the package has a function of the same.
+evaluate_module = importlib.import_module("tabmt.evaluate")
 
 
 @pytest.fixture(scope="module")
@@ -220,3 +224,20 @@ def test_catboosts_complaints_become_notes(real):
     found = evaluate(fresh, train, test, target="species", catboost_settings={"colour": "red"})
     assert found["ml_efficiency"].value is None
     assert found["ml_efficiency"].note.startswith("CatBoost cannot learn this: ")
+
+
+def test_of_a_large_table_some_rows_are_judged_and_it_says_so(real, monkeypatch):
+    train, test, fresh = real
+    monkeypatch.setattr(evaluate_module, "MANY_ROWS", 60)
+    monkeypatch.setattr(evaluate_module, "MOST_BY_DISTANCE", 50)
+    many = pd.concat([train, train, fresh[:1]], ignore_index=True)  # 301 rows, all but one copies
+    judged = Judge.of(train, test).judge(many)
+    found = judged.evaluation
+    assert found.rows["synthetic"] == 301
+    assert len(judged.view) == 150 and len(judged.closeness.distances) == 50
+    assert any("Of 301 synthetic rows, 150 drawn at random were judged" in n for n in found.notes)
+    assert any("Distances are those of 50 rows" in note for note in found.notes)
+    assert found["copies"].value > 0.99  # looked for in all
+    assert found["precision"].note.endswith("50 rows of each")
+    few = Judge.of(train, test).judge(fresh[:40]).evaluation
+    assert few.notes == ()
