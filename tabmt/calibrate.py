@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from tabmt.networks import AnyNetwork
+from tabmt.networks import AnyNetwork, Ready
 from tabmt.sample import draw_order, fill
 from tabmt.seeds import derive
 from tabmt.store import TokenStore
@@ -56,13 +56,13 @@ def calibrate_gaps(
 def _sample(net: AnyNetwork, seed: int, last: int | None) -> torch.Tensor:
     device = next(net.parameters()).device
     columns = len(net.fields.sizes)
-    parts = []
+    parts, ready = [], Ready(net)
     for chunk in range(CHUNKS[net.name]):
         generator = torch.Generator().manual_seed(derive(seed, "chunk", chunk))
         order = draw_order(net.fields.sizes, generator, last)
         blank = torch.full((CHUNK, columns), MASK, device=device)
         heat = torch.ones(columns)
-        parts.append(fill(net, blank, temperature=heat, generator=generator, order=order))
+        parts.append(fill(ready, blank, temperature=heat, generator=generator, order=order))
     return torch.cat(parts).cpu()
 
 

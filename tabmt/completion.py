@@ -19,6 +19,7 @@ from tabmt.config import Imputation
 from tabmt.generate import MOST_WEIGHTS, Request, Rows, without_gaps
 from tabmt.learned import Learned
 from tabmt.likelihood import probabilities
+from tabmt.networks import Ready
 from tabmt.rulebook import TRIES_PER_CODE, Page
 from tabmt.sample import Keeper, draw_order, fill
 from tabmt.schema import combine
@@ -81,6 +82,8 @@ class _Chunks:
 
     def __init__(self, learned: Learned, request: Request, leave: Sequence[int], draw: int) -> None:
         self.learned, self.request, self.leave, self.draw = learned, request, leave, draw
+        assert learned.net is not None
+        self.net, self.ready = learned.net, Ready(learned.net)
         columns = learned.codec.token_columns
         self.allowed: list[Tensor | None] = [None] * len(columns)
         if request.complete:
@@ -90,14 +93,13 @@ class _Chunks:
         return derive(self.request.seed, "complete", self.draw, *what)
 
     def fill(self, tokens: np.ndarray, stream: int, keeper: Keeper | None = None) -> np.ndarray:
-        net = self.learned.net
-        assert net is not None
+        net = self.net
         generator = torch.Generator().manual_seed(stream)
         order = draw_order(net.fields.sizes, generator, self.learned.target)
         left = torch.tensor(list(self.leave), dtype=torch.int64)
         with devices.threads(self.request.threads):
             filled = fill(
-                net,
+                self.ready,
                 torch.from_numpy(tokens).to(next(net.parameters()).device),
                 temperature=self.request.heat,
                 allowed=self.allowed,

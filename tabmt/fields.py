@@ -56,6 +56,9 @@ class Linear(NamedTuple):
     bias: Tensor  # (K,)
 
 
+Tables = tuple[Tensor, tuple[Linear, ...]]  # embeddings of codes, and output layers, for inference
+
+
 class Output(NamedTuple):
     """The output layer of a field: the paper's dynamic linear layer."""
 

@@ -19,7 +19,7 @@ from tabmt.codecs import Bounds, CodedColumn, NumericCodec
 from tabmt.config import Decode
 from tabmt.errors import UserError
 from tabmt.learned import Learned
-from tabmt.networks import AnyNetwork
+from tabmt.networks import AnyNetwork, Ready
 from tabmt.prompts import Prompt
 from tabmt.rulebook import TRIES_PER_CODE, Page
 from tabmt.sample import Improbable, Keeper, draw_order, fill_where
@@ -175,7 +175,7 @@ def _part(
             )
         (exact if prompt.exact else ranges).append(place)
     last = learned.target if learned.target not in exact + ranges else None
-    device = next(net.parameters()).device
+    device, ready = next(net.parameters()).device, Ready(net)
     ranges = _rarest_first(net, ranges, prompts, names, device)
 
     def fill_chunk(size: int, stream: int, keeper: Keeper | None) -> np.ndarray:
@@ -187,7 +187,7 @@ def _part(
         rest = order[~torch.isin(order, torch.tensor(asked, dtype=torch.int64))]
         try:
             filled = fill_where(
-                net,
+                ready,
                 size,
                 asked=asked,
                 temperature=heat,

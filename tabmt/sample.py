@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from tabmt.errors import UserError
-from tabmt.fields import many_codes
-from tabmt.networks import Network
+from tabmt.fields import MANY_CODES, many_codes
+from tabmt.networks import Source
 from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ POOL = 2  # candidates per row when several columns are restricted ...
 LEAST_CANDIDATES = 1024  # ... as picking among a handful is hardly picking at all ...
 MOST_CANDIDATES = 64  # ... and how many there may be, per row or of those, before rows repeat
 MOST_AT_ONCE = 65_536  # candidates of a chunk: memory is bounded
+BLOCK = 256  # codes whose weights are summed up before one of very many is drawn
 LEAST_MASS = 1e-8  # a condition that so little of the distribution meets cannot be met
 
 Allowed = Sequence[Tensor | None]
@@ -46,7 +47,7 @@ class Filling:
     """A chunk of rows being filled. Rows that know the same cells alike are asked for once."""
 
     def __init__(
-        self, net: Network, tokens: Tensor, *, temperature: Tensor, generator: torch.Generator
+        self, net: Source, tokens: Tensor, *, temperature: Tensor, generator: torch.Generator
     ) -> None:
         assert tokens.dtype == torch.int64
         self._net, self._temperature, self._generator = net, temperature, generator
@@ -108,7 +109,7 @@ class Filling:
 
 
 def fill(
-    net: Network,
+    net: Source,
     tokens: Tensor,
     *,
     temperature: Tensor,
@@ -148,7 +149,7 @@ class Improbable(UserError):
 
 
 def fill_where(
-    net: Network,
+    net: Source,
     rows: int,
     *,
     asked: Sequence[int],
@@ -294,6 +295,9 @@ def draw(
     The learned temperature of eq. 6 is already in the logits. Temperature 0 is the limit: the
     likeliest code that is allowed at all.
     """
+    if allowed is None and temperature > 0.0 and logits.shape[1] > MANY_CODES:
+        found = _draw_from_many(logits, which, temperature, generator)
+        return found, torch.zeros(len(which), dtype=torch.float64, device=logits.device)
     # float64 throughout: the noise of float32 quietly lowers the temperature, the privacy dial.
     # The largest first becomes 0, so that a tiny temperature cannot make it infinite.
     logits = logits.double()
@@ -328,3 +332,31 @@ def draw(
     point = torch.minimum(start + uniform.to(logits.device), torch.nextafter(start + 1, start))
     found = torch.searchsorted((cumulated + first).flatten(), point, right=True)
     return found - which * logits.shape[1], masses
+
+
+def _draw_from_many(
+    logits: Tensor, which: Tensor, temperature: float, generator: torch.Generator
+) -> Tensor:
+    """`draw` for very many codes, all allowed: first a block of codes, then one of it.
+
+    Only sums of blocks are cumulated in float64: all weights in it would be most of the work.
+    """
+    rows, codes = logits.shape
+    blocks = -(-codes // BLOCK)
+    scaled = logits.new_full((rows, blocks * BLOCK), -torch.inf)
+    torch.sub(logits, logits.max(1, keepdim=True).values, out=scaled[:, :codes])
+    weights = scaled.div_(temperature).exp_().view(rows, blocks, BLOCK)
+    reach = weights.sum(2).double().cumsum(1)  # (P, blocks)
+    uniform = torch.rand(
+        len(which), generator=generator, dtype=torch.float64, device=generator.device
+    )
+    point = uniform.to(logits.device) * reach[which, -1]  # (B,)
+    block = torch.searchsorted(reach[which], point[:, None], right=True)
+    block = block.clamp(max=blocks - 1)  # (B, 1)
+    before = torch.where(block > 0, reach[which].gather(1, (block - 1).clamp(min=0)), 0.0)
+    within = weights[which, block.squeeze(1)].double()  # (B, BLOCK)
+    cumulated = before + within.cumsum(1)
+    place = torch.searchsorted(cumulated, point[:, None], right=True)
+    # Sums in another order may end a little short of the point: then the last that has weight.
+    last = BLOCK - 1 - (within > 0).flip(1).to(torch.int8).argmax(1, keepdim=True)
+    return (block * BLOCK + torch.minimum(place, last)).squeeze(1)

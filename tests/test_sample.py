@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
+from tabmt import sample as sample_module
 from tabmt.config import NetworkName, TrainConfig
 from tabmt.fields import Field
 from tabmt.networks import AnyNetwork, build
@@ -278,3 +279,21 @@ def test_independent_columns_stay_independent_with_their_marginals(name):
         assert shares.tolist() == pytest.approx(marginal, abs=0.04)
     correlation = torch.corrcoef(drawn.T.float())
     assert (correlation - torch.eye(3)).abs().max() < 0.06
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("codes", [1001, 1024, 5000])
+def test_one_of_very_many_codes_is_the_one_that_exact_arithmetic_draws(
+    codes, temperature, monkeypatch
+):
+    logits = 3 * torch.randn(20, codes, generator=generator(0))
+    logits[:, ::3] = -torch.inf
+    logits[3, 1:] = -torch.inf
+    logits[3, 0] = 0.0
+    which = torch.arange(20).repeat_interleave(500)
+    how = {"temperature": temperature, "allowed": None}
+    quick, masses = draw(logits, which, generator=generator(1), **how)
+    monkeypatch.setattr(sample_module, "MANY_CODES", codes)
+    exact, _ = draw(logits, which, generator=generator(1), **how)
+    assert (quick == exact).float().mean() > 0.999  # but for points at the edge of a code
+    assert torch.isfinite(logits[which, quick]).all() and not masses.any()

@@ -34,13 +34,21 @@ class State(Protocol):
         ...
 
 
-class Network(Protocol):
-    """What training and sampling need of a network."""
+class Source(Protocol):
+    """What sampling needs of a network."""
 
     @property
     def merge_below(self) -> float:
         """Equal prefixes are worth merging while there are fewer than this share of the rows."""
         ...
+
+    def start(self, tokens: Tensor) -> State:
+        """Begin to fill a batch, (B, C) with MASK where nothing is known."""
+        ...
+
+
+class Network(Source, Protocol):
+    """What training and sampling need of a network."""
 
     def draw_plan(
         self, shape: tuple[int, int], generator: torch.Generator, target: int | None = None
@@ -54,9 +62,16 @@ class Network(Protocol):
         """Summed cross entropy in nats of the cells that the plan hides, and their number."""
         ...
 
+
+class Ready:
+    """A network to sample from whose weights stay as they are: what follows from them alone is
+    computed once, not for each chunk of rows. Of very many codes it is most of the work."""
+
+    def __init__(self, net: AnyNetwork) -> None:
+        self._net, self._tables, self.merge_below = net, net.tables(), net.merge_below
+
     def start(self, tokens: Tensor) -> State:
-        """Begin to fill a batch, (B, C) with MASK where nothing is known."""
-        ...
+        return self._net.start(tokens, self._tables)
 
 
 def build(fields: Sequence[Field], config: NetworkConfig, generator: torch.Generator) -> AnyNetwork:

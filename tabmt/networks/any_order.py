@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tabmt.config import NetworkConfig
-from tabmt.fields import EMBEDDING_SD, Field, Fields, many_codes
+from tabmt.fields import EMBEDDING_SD, Field, Fields, Tables, many_codes
 from tabmt.networks.blocks import Block, transformer
 from tabmt.tokens import MASK
 
@@ -124,9 +124,14 @@ class AnyOrderNetwork(nn.Module):
             ]  # fmt: skip
             return torch.stack(means).mean(0)
 
-    def start(self, tokens: Tensor) -> "AnyOrderState":
+    def tables(self) -> Tables:
+        """What follows from the weights alone: each code as it is placed, and the output layers."""
+        with torch.inference_mode():
+            return self._placed(self.fields.table()), self.fields.fold()
+
+    def start(self, tokens: Tensor, tables: Tables | None = None) -> "AnyOrderState":
         """Begin to fill a batch, (B, C) with MASK where nothing is known."""
-        return AnyOrderState(self, tokens)
+        return AnyOrderState(self, tokens, self.tables() if tables is None else tables)
 
     def _outputs(
         self, table: Tensor, tokens: Tensor, orders: Tensor, generator: torch.Generator | None
@@ -170,19 +175,17 @@ class AnyOrderState:
     Rows may have come to different lengths: each keeps its own.
     """
 
-    def __init__(self, net: AnyOrderNetwork, tokens: Tensor) -> None:
+    def __init__(self, net: AnyOrderNetwork, tokens: Tensor, tables: Tables) -> None:
         self._net = net
         self._blocks: list[Block] = list(net.blocks)  # type: ignore[arg-type]
+        self._placed, self._outputs = tables
         rows, columns = tokens.shape
         with torch.inference_mode():
-            table = net.fields.table()
-            self._placed = net._placed(table)
-            self._outputs = net.fields.fold()
             self._offsets = net.fields.offsets.tolist()
-            width = table.shape[1]
+            width = self._placed.shape[1]
             # Keys and values of all blocks, (T, depth, 2, B, D): by step, so that what is in use
             # lies together and moves in one piece.
-            self._cache = table.new_zeros(columns, len(self._blocks), 2, rows, width)
+            self._cache = self._placed.new_zeros(columns, len(self._blocks), 2, rows, width)
             known = tokens != MASK
             self._lengths = known.sum(1)  # (B,) tokens in the cache that count
             self._even = bool((self._lengths == self._lengths[:1]).all())

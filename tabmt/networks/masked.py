@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tabmt.config import NetworkConfig
-from tabmt.fields import EMBEDDING_SD, Field, Fields
+from tabmt.fields import EMBEDDING_SD, Field, Fields, Tables
 from tabmt.networks.blocks import Block, transformer
 from tabmt.tokens import MASK
 
@@ -133,9 +133,14 @@ class MaskedNetwork(nn.Module):
         assert isinstance(block, Block)
         return block
 
-    def start(self, tokens: Tensor) -> "MaskedState":
+    def tables(self) -> Tables:
+        """What follows from the weights alone: embeddings of all codes, and the output layers."""
+        with torch.inference_mode():
+            return self.fields.table(), self.fields.fold()
+
+    def start(self, tokens: Tensor, tables: Tables | None = None) -> "MaskedState":
         """Begin to fill a batch, (B, C) with MASK where nothing is known."""
-        return MaskedState(self, tokens)
+        return MaskedState(self, tokens, self.tables() if tables is None else tables)
 
     def _encode(
         self,
@@ -157,12 +162,11 @@ class MaskedState:
     kept between columns.
     """
 
-    def __init__(self, net: MaskedNetwork, tokens: Tensor) -> None:
+    def __init__(self, net: MaskedNetwork, tokens: Tensor, tables: Tables) -> None:
         self._net = net
         self._blocks: list[Block] = list(net.blocks)  # type: ignore[arg-type]
+        self._table, self._outputs = tables
         with torch.inference_mode():
-            self._table = net.fields.table()
-            self._outputs = net.fields.fold()
             self._offsets = net.fields.offsets.tolist()
             self._x = net.fields.embed(self._table, tokens, net.mask_token) + net.positions
             self._projected = self._blocks[0].project(self._x)  # (B, C, 3 D)
