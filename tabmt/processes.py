@@ -1,6 +1,6 @@
 """Several processes that train one network, each on its share of every batch.
 
-For `train`. Started by torchrun; a process by itself is a group of one. Every process
+For `train`. Started by torchrun or Slurm; a process by itself is a group of one. Every process
 draws the same batches and plans from the seed and keeps the same weights; gradients are summed.
 """
 
@@ -74,8 +74,15 @@ class Group:
             gradient.copy_(part.view_as(gradient))
 
 
+SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK": "SLURM_LOCALID"}
+
+
 def join() -> Group:
-    """Join the group that torchrun has started this process for, if any."""
+    """Join the group that torchrun, or srun with MASTER_ADDR and MASTER_PORT set, has started this
+    process for, if any."""
+    if "MASTER_ADDR" in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) > 1:
+        for name, of_slurm in SLURM.items():
+            os.environ.setdefault(name, os.environ[of_slurm])
     if "RANK" in os.environ and not distributed.is_initialized():
         if torch.cuda.is_available():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))

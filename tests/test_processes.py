@@ -1,6 +1,8 @@
 """Several processes train as one does: real gloo groups, no mocks."""
 
 import dataclasses
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -92,3 +94,27 @@ def test_one_of_several_processes_codes_a_large_table(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("coded them") == 1
     assert len(TabMT.load(tmp_path / "m.tabmt").sample(10, seed=0)) == 10
+
+
+def test_processes_that_slurm_starts_find_each_other(tmp_path):
+    """Without Slurm: the variables that srun sets, in two processes."""
+    mixed_frame().to_csv(tmp_path / "people.csv", index=False)
+    tabmt = str(Path(sys.executable).parent / "tabmt")
+    small = ["--steps", "5", "--width", "16", "--depth", "1", "--heads", "2", "--threads", "1"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "SLURM_NTASKS": "2"}
+    started = [
+        subprocess.Popen(
+            [tabmt, "fit", "people.csv", "-o", "m.tabmt", *small],
+            cwd=tmp_path,
+            env={**os.environ, **shared, "SLURM_PROCID": rank, "SLURM_LOCALID": rank},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    told = [process.communicate()[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0], told
+    assert ["wrote m.tabmt" in one for one in told] == [True, False]
