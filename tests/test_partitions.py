@@ -42,7 +42,8 @@ def model() -> TabMT:
 def cluster():
     ray = pytest.importorskip("ray")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(num_cpus=2, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
+    if not ray.is_initialized():  # another test of this process may have begun
+        ray.init(num_cpus=2, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
     yield ray
     ray.shutdown()
 
