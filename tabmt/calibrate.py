@@ -35,8 +35,9 @@ def calibrate_gaps(
     """
     columns = [column for column, code in enumerate(missing) if code is not None]
     codes = torch.tensor([missing[column] for column in columns])
-    shares = [(tokens.column(column) == missing[column]).mean() for column in columns]
-    real = torch.tensor(shares, dtype=torch.float64)  # (gappy columns,)
+    counts = tokens.counts(net.fields.sizes)
+    found_gaps = [counts[column][missing[column]] for column in columns]
+    real = torch.tensor(found_gaps, dtype=torch.float64) / len(tokens)  # (gappy columns,)
     rows = torch.tensor([net.fields.codes_of(column).start for column in columns]) + codes
     gaps: list[float] = []
     for turn in range(ROUNDS):

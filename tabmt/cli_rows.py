@@ -6,7 +6,7 @@ For `cli`. As there, everything heavy is imported inside the commands.
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -100,7 +100,7 @@ def sample(
     if rows is None and prompts is None and like is None:
         raise UserError("How many rows? Give -n, or a table of prompts.")
     in_parts = _is_folder(output, engine)
-    if in_parts and not (prompts is None and like is None):
+    if in_parts and not (prompts is None and like is None and keep is None):
         raise UserError("A folder of files takes a number of rows; give a file for prompts.")
     if in_parts and seed is None:
         raise UserError("A folder of files needs --seed, so that the same command can go on.")
@@ -114,7 +114,9 @@ def sample(
     }
     if in_parts:
         assert rows is not None and seed is not None
-        _finish(loaded.sample_to(output, rows, seed=seed, engine=engine, **how), rows, output)
+        tell = _progress(rows)
+        loaded.sample_to(output, rows, seed=seed, engine=engine, on_part=tell, **how)
+        log.info("wrote %s rows to %s", f"{rows:,}", output)
         return
     if output != tables.STDOUT:
         tables.file_kind(Path(output))
@@ -186,9 +188,15 @@ def impute(
         if draws is not None:
             raise UserError("--draws goes with one file; give each folder a --seed of its own.")
         made = loaded.impute_to(
-            output, table, how=how, columns=columns or None, seed=seed, engine=engine
+            output,
+            table,
+            how=how,
+            columns=columns or None,
+            seed=seed,
+            engine=engine,
+            on_part=_progress(None),
         )
-        _finish(made, None, output)
+        log.info("wrote %s rows to %s", f"{made:,}", output)
         return
     tables.file_kind(Path(output))
     if draws is not None and how != "draw":
@@ -259,11 +267,14 @@ def _is_folder(output: str, engine: Engine) -> bool:
     return False
 
 
-def _finish(parts: Iterator[int], rows: int | None, output: str) -> None:
-    """Have all parts written, and say how far they are."""
+def _progress(rows: int | None) -> Callable[[int], None]:
+    """Says how far the parts are."""
     of = "" if rows is None else f" of {rows:,}"
     started, done = time.monotonic(), 0
-    for part in parts:
+
+    def tell(part: int) -> None:
+        nonlocal done
         done += part
         log.info("%s%s rows, %.0f s", f"{done:,}", of, time.monotonic() - started)
-    log.info("wrote %s rows to %s", f"{done:,}", output)
+
+    return tell

@@ -340,21 +340,21 @@ class TableCodec:
         """The tokens of a table, for training."""
         return TokenStore(self.pack(table))
 
-    def pack(self, table: Columnar) -> np.ndarray:
+    def pack(self, table: Columnar, warned: set[str] | None = None) -> np.ndarray:
         """The tokens of a table, row by row, as they are stored."""
         sizes = [coded.size for coded in self.token_columns]
-        return pack(self._codes(table), sizes, table.num_rows)
+        return pack(self._codes(table, warned), sizes, table.num_rows)
 
     def encode(self, table: pa.Table) -> np.ndarray:
         """(rows, token columns) int64."""
         tokens = list(self._codes(table))
         return np.stack(tokens, axis=1) if tokens else np.zeros((table.num_rows, 0), np.int64)
 
-    def _codes(self, table: Columnar) -> Iterator[np.ndarray]:
+    def _codes(self, table: Columnar, warned: set[str] | None = None) -> Iterator[np.ndarray]:
         """The codes of each column that has some; constants are checked."""
         self.check_columns(table)
         for coded in self.coded:
-            codes = coded.encode(table.column(coded.column.name))
+            codes = coded.encode(table.column(coded.column.name), warned=warned)
             if coded.has_tokens:
                 yield codes
 

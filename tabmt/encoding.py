@@ -8,6 +8,7 @@ training needs.
 import json
 import logging
 import time
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
@@ -35,11 +36,12 @@ TOKENS, CODEC, ABOUT = "tokens", "codec.npz", "about.json"
 class EncodePart:
     codec: TableCodec
     path: Path
+    warned: set[str]  # columns of which a word was said
 
     def __call__(self, piece: tuple[int, Columns]) -> None:
         """The rows of a part, which are those of the table from the first on."""
         first, part = piece
-        write(self.path, first, self.codec.pack(part))
+        write(self.path, first, self.codec.pack(part, self.warned))
 
 
 def encode(
@@ -48,14 +50,14 @@ def encode(
     path: Path,
     *,
     engine: Engine = "local",
-    workers: int | None = None,
+    workers: int = 1,
 ) -> None:
     """Write the tokens of a table to a file, which all workers must see."""
     PackedFile.create(path, _sizes(codec), table.num_rows)
     parts = list(table.parts())
     firsts = [0, *accumulate(part.num_rows for part in parts)]
     pieces = list(zip(firsts, parts, strict=False))
-    for _ in each(EncodePart(codec, path), pieces, engine=engine, workers=workers or cores()):
+    for _ in each(EncodePart(codec, path, set()), pieces, engine=engine, workers=workers):
         pass
     pa.default_memory_pool().release_unused()  # a large part of memory, which training needs
 
@@ -85,27 +87,37 @@ def prepare(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"The folder {str(folder)!r} cannot be made: {error.strerror}.") from error
-    if any(path.name not in (TOKENS, CODEC) for path in folder.iterdir()):
+    if any(path.name[0] != "." and path.name not in (TOKENS, CODEC) for path in folder.iterdir()):
         raise UserError(f"The folder {str(folder)!r} holds other files; name an empty one.")
     started = time.monotonic()
     codec = find()
     looked = time.monotonic()
     log.info("looked at %s rows in %.0f s", f"{table.num_rows:,}", looked - started)
-    encode(codec, table, folder / TOKENS, engine=engine)
-    log.info("coded them in %.0f s", time.monotonic() - looked)
     arrays, entries = codec_parts.to_parts(codec)
-    np.savez(folder / CODEC, **arrays)  # type: ignore[arg-type]
-    told = {"asked": wanted, "schema": codec.schema.to_json(), "codecs": entries}
+    told = {"rows": table.num_rows, "schema": codec.schema.to_json(), "codecs": entries}
+    told["asked"] = wanted
+    with tables.replacing(folder / TOKENS) as tokens, tables.replacing(folder / CODEC) as codes:
+        encode(codec, table, tokens, engine=engine, workers=cores())
+        with codes.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        if about.exists():
+            raise UserError(f"Another fit has coded its table into {str(folder)!r} meanwhile.")
     tables.write_text(about, json.dumps(told, ensure_ascii=False))  # last: now it is whole
+    log.info("coded them in %.0f s", time.monotonic() - looked)
 
 
 def prepared(folder: Path) -> tuple[TableCodec, TokenStore]:
     """What `prepare` left in a folder."""
     about = _read(folder / ABOUT)
-    with np.load(folder / CODEC) as arrays:
-        schema = Schema.from_json(about["schema"])
-        codec = codec_parts.from_parts(schema, dict(arrays), about["codecs"])
-    return codec, TokenStore(PackedFile(folder / TOKENS, _sizes(codec)))
+    try:
+        with np.load(folder / CODEC) as arrays:
+            schema = Schema.from_json(about["schema"])
+            codec = codec_parts.from_parts(schema, dict(arrays), about["codecs"])
+        store = TokenStore(PackedFile(folder / TOKENS, _sizes(codec)))
+        assert len(store) == about["rows"]
+        return codec, store
+    except (OSError, KeyError, ValueError, AssertionError, zipfile.BadZipFile) as error:
+        raise UserError(_damaged(folder)) from error
 
 
 def _sizes(codec: TableCodec) -> list[int]:
@@ -117,7 +129,9 @@ def _read(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
         assert isinstance(found, dict)
         return found
-    except (ValueError, AssertionError) as error:
-        raise UserError(
-            f"{str(path)!r} is damaged; delete the folder to code the table anew."
-        ) from error
+    except (OSError, ValueError, AssertionError) as error:
+        raise UserError(_damaged(path.parent)) from error
+
+
+def _damaged(folder: Path) -> str:
+    return f"What {str(folder)!r} holds is damaged; delete the folder to code the table anew."

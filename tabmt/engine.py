@@ -4,8 +4,11 @@ For encoding, and for rows that are written in partitions. A piece of work may b
 worker dies in the middle, so it must leave the same behind each time.
 """
 
+import importlib.util
+import itertools
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, get_args
@@ -17,6 +20,7 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 RETRIES = 3  # of a task whose worker died
+AHEAD = 3  # tasks that are handed out for each core
 
 
 def each(
@@ -30,8 +34,7 @@ def each(
 
     On Ray, `work` and the pieces travel to other processes, perhaps on other machines.
     """
-    if engine not in get_args(Engine):
-        raise UserError(f"engine is {engine!r}, but must be one of: {', '.join(get_args(Engine))}.")
+    check(engine)
     if engine == "ray":
         yield from _on_ray(work, pieces)
     elif workers == 1:
@@ -39,6 +42,14 @@ def each(
     else:
         with ThreadPoolExecutor(workers) as pool:
             yield from pool.map(work, pieces)
+
+
+def check(engine: str) -> None:
+    """Refuse what is no engine, or is not there."""
+    if engine not in get_args(Engine):
+        raise UserError(f"engine is {engine!r}, but must be one of: {', '.join(get_args(Engine))}.")
+    if engine == "ray" and importlib.util.find_spec("ray") is None:
+        raise UserError("The engine 'ray' needs Ray: pip install 'tabmt[ray]'.")
 
 
 def cores() -> int:
@@ -54,29 +65,41 @@ def _on_ray(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterato
 
     task = ray.remote(num_cpus=1, max_retries=RETRIES)(do)
     shared = ray.put(work)  # once for each machine, not once for each piece
-    results = [task.remote(shared, piece) for piece in pieces]
+    # Only some at a time: whoever stops early leaves these to end by themselves. (Ray 2.60 may
+    # bring the driver down when a task is cancelled that is just ending.)
+    ahead = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    waiting: deque[Any] = deque()
+    left = iter(pieces)
     try:
-        for result in results:
-            yield ray.get(result)
+        while True:
+            for piece in itertools.islice(left, ahead - len(waiting)):
+                waiting.append(task.remote(shared, piece))
+            if not waiting:
+                return
+            yield ray.get(waiting.popleft())
     except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, FileNotFoundError):
+            raise UserError(
+                f"A worker of the Ray cluster does not see {error.cause.filename!r}; the folder "
+                "must be one that all machines see."
+            ) from error
         raise error.cause from error
-    except ray.exceptions.WorkerCrashedError as error:
+    except ray.exceptions.RayError as error:
         raise UserError(
-            f"A worker of the Ray cluster died {RETRIES + 1} times at the same piece of work, "
-            "perhaps for want of memory; what is done is kept, so run the same again."
+            f"The Ray cluster failed {RETRIES + 1} times at the same piece of work "
+            f"({type(error).__name__}); what is done is kept, so run the same again."
         ) from error
-    finally:
-        for result in results:
-            ray.cancel(result, force=False)
 
 
 def _ray() -> Any:
     """Ray, connected to the cluster that RAY_ADDRESS names, or to one that is started here."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    try:
-        import ray
-    except ImportError as error:
-        raise UserError("The engine 'ray' needs Ray: pip install 'tabmt[ray]'.") from error
+    import ray
+
     if not ray.is_initialized():
-        ray.init(logging_level=logging.ERROR, log_to_driver=False)
+        try:
+            ray.init(logging_level=logging.ERROR)
+        except (ConnectionError, ValueError) as error:
+            where = os.environ.get("RAY_ADDRESS", "here")
+            raise UserError(f"No Ray cluster answers at {where!r}: {error}") from error
     return ray

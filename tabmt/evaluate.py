@@ -285,15 +285,17 @@ class Judge:
         whole = self.train.lens.view(table, "synthetic")
         view = self._some(whole, max(MANY_ROWS, len(self.train)))
         notes = list(self.notes)
-        if len(view) < len(whole) and not self.paper:
+        if len(view) < len(whole):
+            trained = ", and the paper's ML efficiency took all" if self.paper else ""
             notes.append(
                 f"Of {len(whole):,} synthetic rows, {len(view):,} drawn at random were judged; "
-                "values, types, rules and copies were looked for in all."
+                f"values, types, rules and copies were looked for in all{trained}."
             )
         near = self._some(view, MOST_BY_DISTANCE)
-        if len(near) < len(view):
+        if max(len(view), len(self.test)) > MOST_BY_DISTANCE:
             notes.append(
-                f"Distances are those of {len(near):,} rows drawn at random, to all real rows."
+                f"Distances are those of at most {MOST_BY_DISTANCE:,} rows of a table, drawn at "
+                "random; for privacy they are to all training and test rows."
             )
         closeness = privacy.closeness(near, self.train)
         efficiency, importances = self._utility(whole if self.paper else view)
@@ -330,7 +332,7 @@ class Judge:
             note = "no target column was named"
             return Score("ml_efficiency", "utility", title, "higher", None, note=note), None
         metric = "macro F1" if utility.is_classification(view, target) else "R2"
-        note = f"{metric} on real test rows, quick: one CatBoost model on the whole table"
+        note = f"{metric} on real test rows, quick: one CatBoost model on {len(view):,} rows"
         models = 1
         if self.paper:
             models = PAPER_MODELS

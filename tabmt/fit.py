@@ -20,6 +20,7 @@ from tabmt.card import Card, Settings
 from tabmt.codecs import TableCodec
 from tabmt.config import Engine
 from tabmt.encoding import prepare, prepared
+from tabmt.engine import check as check_engine
 from tabmt.errors import UserError, read_json
 from tabmt.learned import Learned, new_network, token_column
 from tabmt.looking import find_codec
@@ -52,6 +53,7 @@ def fit(
     seed = values["seed"]
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise UserError(f"seed is {seed!r}, but must be a whole number.")
+    check_engine(engine)
     arrow, source = open_table(table)
     settings = Settings.of(values, arrow.num_rows, arrow.num_columns)
     if start is None:
@@ -74,6 +76,8 @@ def fit(
     if isinstance(arrow, Columns):
         codec, tokens, _scratch = _coded(arrow, find, asked, store, engine)
     else:
+        if store is not None or engine != "local":
+            log.info("the table fits in memory: it is coded there, by this process")
         codec = find()
         tokens = codec.store(arrow)
     target = token_column(codec, settings.train.target, "target")
@@ -97,7 +101,7 @@ def fit(
     else:
         net.fields.start_at_frequencies(learned_rows.counts(net.fields.sizes))
     net = net.to(device)
-    fingerprint = checkpoints.fingerprint(tokens, codec.schema)
+    fingerprint = "" if checkpoint is None else checkpoints.fingerprint(tokens, codec.schema)
     state, threads = None, settings.train.threads
     if resume:
         if checkpoint is None:
@@ -155,9 +159,15 @@ def _coded(
     group = Group.here()
     scratch = Scratch() if store is None and group.rank == 0 else None
     folder = store if scratch is None else scratch.path
+    mistake = ""
     if group.rank == 0:
         assert folder is not None
-        prepare(folder, table, find, asked, engine)
+        try:
+            prepare(folder, table, find, asked, engine)
+        except UserError as error:
+            mistake = str(error)
+    if mistake := group.tell(mistake):  # the others wait for the first, and end with it
+        raise UserError(mistake)
     return *prepared(Path(group.tell(str(folder)))), scratch
 
 

@@ -1,7 +1,8 @@
 """The codec of a table of any size: a part of a very large one is looked at, then all is counted.
 
 For `fit`. Kinds, decimals and bins of numbers are those of the rows that were looked at; categories
-and gaps are those of all rows, for a category that was left out could never be learned.
+are those of all rows, for one that was left out could never be learned. A column that turns out
+to be otherwise (a gap, a second value, text of another form) is looked at whole.
 """
 
 import dataclasses
@@ -13,8 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tabmt import text
 from tabmt.codecs import CategoricalCodec, CodedColumn, ConstantCodec, TableCodec, typed
-from tabmt.config import CodecConfig, Gaps
+from tabmt.config import CodecConfig
 from tabmt.engine import cores, each
 from tabmt.many_files import Columns
 from tabmt.schema import Columnar, Source, infer, known_values
@@ -23,7 +25,15 @@ log = logging.getLogger(__name__)
 
 LOOKED_ROWS = 2**25  # a column of them as text is a gigabyte
 
-Tally = list[tuple[int, pa.Array | None]]  # of each column: gaps, and distinct values of categories
+
+@dataclass(frozen=True)
+class Tally:
+    """What a part holds of a column: gaps, the distinct values of categories, and whether text is
+    of the form that was found."""
+
+    gaps: int
+    words: pa.Array | None
+    alike: bool = True
 
 
 def find_codec(
@@ -33,45 +43,46 @@ def find_codec(
     overrides: Mapping[str, Any] | None,
     seed: int,
 ) -> TableCodec:
-    some = table.spread(LOOKED_ROWS) if isinstance(table, Columns) else table
-    schema = infer(some, source, gaps=config.gaps, overrides=overrides)
-    codec = TableCodec.fit(some, schema, config, seed)
-    if not isinstance(table, Columns) or some.num_rows == table.num_rows:
+    def look(rows: Columnar, edits: Mapping[str, Any] | None) -> TableCodec:
+        schema = infer(rows, source, gaps=config.gaps, overrides=edits)
+        return TableCodec.fit(rows, schema, config, seed)
+
+    if not isinstance(table, Columns):
+        return look(table, overrides)
+    some = table.spread(LOOKED_ROWS)
+    codec = look(some, overrides)
+    if some.num_rows == table.num_rows:
         return codec
     log.info(
-        "kinds, and bins of numbers, are those of %s of %s rows; categories and gaps those of all",
+        "kinds, and bins of numbers, are those of %s of %s rows; categories those of all",
         f"{some.num_rows:,}",
         f"{table.num_rows:,}",
     )
-    return _widened(codec, table, config.gaps)
-
-
-def _widened(codec: TableCodec, table: Columns, how: Gaps) -> TableCodec:
-    """The same codec with the categories and gaps of all rows."""
     gaps = [0] * len(codec.coded)
+    alike = [True] * len(codec.coded)
     words = [getattr(one.codec, "values", None) for one in codec.coded]
-    for tally in each(CountPart(codec), list(table.parts()), workers=cores()):
-        for place, (more, found) in enumerate(tally):
-            gaps[place] += more
-            if found is not None:
-                words[place] = pc.unique(pa.concat_arrays([words[place], found]))
+    for tallies in each(CountPart(codec), list(table.parts()), workers=cores()):
+        for place, tally in enumerate(tallies):
+            gaps[place] += tally.gaps
+            alike[place] = alike[place] and tally.alike
+            if tally.words is not None:
+                words[place] = pc.unique(pa.concat_arrays([words[place], tally.words]))
     coded = []
-    for one, missing, known in zip(codec.coded, gaps, words, strict=True):
-        column, own = one.column, one.codec
-        if missing and column.gaps == "none":
-            column = dataclasses.replace(column, gaps=how)
-        if isinstance(own, CategoricalCodec | ConstantCodec):
+    for place, one in enumerate(codec.coded):
+        name, own, known = one.column.name, one.codec, words[place]
+        varies = isinstance(own, ConstantCodec) and known is not None and len(known) > 1
+        if varies or not alike[place] or (gaps[place] and one.column.gaps == "none"):
+            log.info("column %r is otherwise than in those rows: all of it is looked at", name)
+            edits = [e for e in (overrides or {}).get("columns", ()) if e["name"] == name]
+            one = look(pa.table({name: table.column(name)}), {"columns": edits}).coded[0]
+        elif isinstance(own, CategoricalCodec):
             assert known is not None
-            known = known.take(pc.sort_indices(known))
             dictionary = own.dictionary
             if dictionary is not None:
                 dictionary = pc.unique(pa.concat_arrays([dictionary, known]))
-            if len(known) > 1 and column.kind == "constant":
-                reason = f"{len(known)} values in all rows"
-                column = dataclasses.replace(column, kind="categorical", reason=reason)
-            codecs = CategoricalCodec if len(known) > 1 else type(own)
-            own = codecs(known, dictionary)
-        coded.append(CodedColumn(column, own))
+            known = known.take(pc.sort_indices(known))
+            one = CodedColumn(one.column, CategoricalCodec(known, dictionary))
+        coded.append(one)
     columns = tuple(one.column for one in coded)
     return TableCodec(dataclasses.replace(codec.schema, columns=columns), tuple(coded))
 
@@ -80,12 +91,20 @@ def _widened(codec: TableCodec, table: Columns, how: Gaps) -> TableCodec:
 class CountPart:
     codec: TableCodec
 
-    def __call__(self, part: Columns) -> Tally:
-        found: Tally = []
-        for one in self.codec.coded:
-            values, gaps, _ = known_values(typed(part.column(one.column.name), one.column))
-            words = None
-            if isinstance(one.codec, CategoricalCodec | ConstantCodec):
-                words = pc.unique(values).cast(one.codec.values.type)
-            found.append((gaps, words))
-        return found
+    def __call__(self, part: Columns) -> list[Tally]:
+        return [self._count(part.column(one.column.name), one) for one in self.codec.coded]
+
+    def _count(self, array: pa.ChunkedArray, one: CodedColumn) -> Tally:
+        column = one.column
+        if column.format is not None and text.is_text(array.type):
+            found = text.recognise(array)
+            if found is None or (found.format, found.gap_text or column.gap_text) != (
+                column.format,
+                column.gap_text,
+            ):
+                return Tally(0, None, alike=False)
+        values, gaps, _ = known_values(typed(array, column))
+        words = None
+        if isinstance(one.codec, CategoricalCodec | ConstantCodec):
+            words = pc.unique(values).cast(one.codec.values.type)
+        return Tally(gaps, words)

@@ -47,7 +47,8 @@ class Columns:
             with tables.reading(path, "parquet"):
                 about = pyarrow.parquet.read_metadata(path)
             for group in range(about.num_row_groups):
-                self._groups.append((path, group, about.row_group(group).num_rows))
+                if about.row_group(group).num_rows:
+                    self._groups.append((path, group, about.row_group(group).num_rows))
 
     @property
     def num_rows(self) -> int:
@@ -57,7 +58,7 @@ class Columns:
         """The row groups, each a table of its own."""
         for group in self._groups:
             part = copy.copy(self)
-            part._groups = [group]
+            part._groups, part._names = [group], []
             yield part
 
     def spread(self, rows: int) -> "Columns":
@@ -68,9 +69,7 @@ class Columns:
         return part
 
     def identity(self) -> list[tuple[str, int, int]]:
-        """Tells the files from others: names, sizes, and when they were changed."""
-        about = [(path, path.stat()) for path in self._names]
-        return [(str(path.resolve()), found.st_size, found.st_mtime_ns) for path, found in about]
+        return identity(self._names)
 
     def _schema(self, path: Path, several: bool) -> pa.Schema:
         with tables.reading(path, "parquet"):
@@ -124,6 +123,12 @@ class Columns:
         return pa.chunked_array(chunks, dtype)
 
 
+def identity(paths: Sequence[Path]) -> list[tuple[str, int, int]]:
+    """Tells files from others: names, sizes, and when they were changed."""
+    about = [(path, path.stat()) for path in paths]
+    return [(str(path.absolute()), found.st_size, found.st_mtime_ns) for path, found in about]
+
+
 def open_table(source: Any) -> tuple[Columnar, Source]:
     """Any table, in memory if it fits there; several files are one table, as `files_of` says."""
     if is_one(source):
@@ -149,18 +154,18 @@ def files_of(source: Any) -> list[Path]:
     if isinstance(source, list | tuple):
         if not all(isinstance(path, str | os.PathLike) for path in source):
             raise UserError("A list is not a table, unless it is one of paths of files.")
-        return [Path(path) for path in source]
+        return [Path(path).absolute() for path in source]
     if not isinstance(source, str | os.PathLike):
         raise UserError(f"A {type(source).__name__} is not a file; name files to read.")
     path = Path(source)
     if is_one(source):
-        return [path]
+        return [path.absolute()]
     if path.is_dir():
         # What begins so is not data, but what other programs leave beside it.
         found = [one for one in sorted(path.iterdir()) if one.name[0] not in "._"]
     else:
         found = [Path(one) for one in sorted(glob.glob(str(source), recursive=True))]
-    files = [one for one in found if one.is_file()]
+    files = [one.absolute() for one in found if one.is_file()]
     if not files:
         raise UserError(f"There is no file in {str(source)!r}; name a folder or a pattern.")
     return files
@@ -189,13 +194,12 @@ def _open_files(paths: list[Path]) -> tuple[Columnar, Source]:
     for number, path in enumerate(paths):
         log.info("reading %s", path)
         parts, _ = tables.batches(path, 1 << 18)
-        copy = folder.path / f"{number}.parquet"
+        copies.append(folder.path / f"{number}.parquet")
         writer = None
         for part in parts:
             if writer is None:
-                writer = pyarrow.parquet.ParquetWriter(copy, part.schema)
+                writer = pyarrow.parquet.ParquetWriter(copies[-1], part.schema)
             writer.write_table(part)
         assert writer is not None  # a file without rows has one empty part
         writer.close()
-        copies.append(copy)
     return Columns(copies, folder, paths), Source(kind)

@@ -4,6 +4,8 @@ For tables of any size. A file appears only when it is whole, and what is in it 
 plan and its number alone, so a run that was cut off goes on with the files that are missing.
 """
 
+import copy
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,11 +18,11 @@ import pyarrow.parquet
 
 from tabmt import codec_parts, partial, tables
 from tabmt.config import Engine, Imputation
-from tabmt.engine import each
+from tabmt.engine import check, each
 from tabmt.errors import UserError
 from tabmt.generate import BATCH_ROWS, Request, rows_in_batches
 from tabmt.learned import Learned
-from tabmt.many_files import files_of
+from tabmt.many_files import files_of, identity
 from tabmt.seeds import derive
 
 PART_ROWS = 64 * BATCH_ROWS
@@ -71,11 +73,7 @@ class ImputePart:
         filled = partial.imputed(
             self.learned,
             counted(given),
-            Request(
-                seed=derive(self.request.seed, "part", number),
-                heat=self.request.heat,
-                threads=self.request.threads,
-            ),
+            dataclasses.replace(self.request, seed=derive(self.request.seed, "part", number)),
             how=self.how,
             columns=self.columns,
             draw=0,
@@ -106,7 +104,7 @@ def sample_parts(
     if part_rows < 1 or part_rows % BATCH_ROWS:
         raise UserError(f"part_rows is {part_rows}, but must be a multiple of {BATCH_ROWS}.")
     plan = {"what": "sample", "rows": rows, "part_rows": part_rows, **asked}
-    work = SamplePart(learned, rows, part_rows, request, folder)
+    work = SamplePart(_movable(learned, engine), rows, part_rows, request, folder)
     numbers = range(max(1, -(-rows // part_rows)))  # no rows are one empty part
     yield from _written(folder, plan, learned, work, [(k, k) for k in numbers], engine)
 
@@ -123,22 +121,22 @@ def impute_parts(
 ) -> Iterator[int]:
     """The same for gaps: a part for each CSV or Arrow file, or each row group of Parquet files."""
     pieces: list[tuple[int, Path, int | None]] = []
-    for path in files_of(source):
+    files = files_of(source)
+    for path in files:
         groups: Sequence[int | None] = [None]
         if tables.existing(path) == "parquet":
             with tables.reading(path, "parquet"):
                 count = pyarrow.parquet.read_metadata(path).num_row_groups
             groups = range(count) if count else [None]
         pieces += [(len(pieces) + k, path, group) for k, group in enumerate(groups)]
-    about = [(str(path), path.stat().st_size) for path in files_of(source)]
     plan = {
         "what": "impute",
-        "files": about,
+        "files": identity(files),
         "how": how,
         "columns": None if columns is None else list(columns),
         "seed": request.seed,
     }
-    work = ImputePart(learned, how, columns, request, folder)
+    work = ImputePart(_movable(learned, engine), how, columns, request, folder)
     yield from _written(folder, plan, learned, work, [(one[0], one) for one in pieces], engine)
 
 
@@ -150,12 +148,16 @@ def _written(
     pieces: Sequence[tuple[int, Any]],
     engine: Engine,
 ) -> Iterator[int]:
+    check(engine)
     _check_plan(folder, {**plan, "model": _digest(learned), "parts": len(pieces)})
-    there = [k for k, _ in pieces if (folder / part_name(k)).exists()]
-    for number in there:
-        with tables.reading(folder / part_name(number), "parquet"):
-            yield int(pyarrow.parquet.read_metadata(folder / part_name(number)).num_rows)
-    left = [piece for number, piece in pieces if number not in set(there)]
+    left = []
+    for number, piece in pieces:
+        path = folder / part_name(number)
+        if not path.exists():
+            left.append(piece)
+            continue
+        with tables.reading(path, "parquet"):
+            yield int(pyarrow.parquet.read_metadata(path).num_rows)
     yield from each(work, left, engine=engine)
 
 
@@ -169,8 +171,8 @@ def _check_plan(folder: Path, plan: Mapping[str, Any]) -> None:
         raise UserError(f"The folder {str(folder)!r} cannot be made: {error.strerror}.") from error
     told = json.loads(json.dumps(plan))
     path = folder / PLAN
-    if not path.exists():
-        if any(folder.iterdir()):
+    if not path.exists() or not any(folder.glob("part-*")):
+        if any(one.name != PLAN and one.name[0] != "." for one in folder.iterdir()):
             raise UserError(f"The folder {str(folder)!r} holds other files; name an empty one.")
         tables.write_text(path, json.dumps(told, indent=2, ensure_ascii=False) + "\n")
         return
@@ -185,6 +187,13 @@ def _check_plan(folder: Path, plan: Mapping[str, Any]) -> None:
             f"{'differs' if len(differs) == 1 else 'differ'}. Ask for the same to go on with it, "
             "or name an empty folder."
         )
+
+
+def _movable(learned: Learned, engine: Engine) -> Learned:
+    """A model that other machines can take: they may have no GPU."""
+    if engine == "local" or learned.net is None:
+        return learned
+    return dataclasses.replace(learned, net=copy.deepcopy(learned.net).cpu())
 
 
 def _digest(learned: Learned) -> str:

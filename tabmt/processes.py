@@ -50,7 +50,9 @@ class Group:
         if self.size == 1:
             return text
         told = [text]
-        distributed.broadcast_object_list(told, 0)
+        # It may take the first one hours, to code a large table.
+        patient = distributed.new_group(backend="gloo", timeout=timedelta(days=1))
+        distributed.broadcast_object_list(told, 0, group=patient)
         return told[0]
 
     def mean_gradients(self, net: nn.Module, count: int) -> None:
@@ -74,21 +76,24 @@ class Group:
             gradient.copy_(part.view_as(gradient))
 
 
-SLURM = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS", "LOCAL_RANK": "SLURM_LOCALID"}
+SLURM = {  # what srun sets, but not the shell of a job
+    "RANK": "SLURM_PROCID",
+    "WORLD_SIZE": "SLURM_STEP_NUM_TASKS",
+    "LOCAL_RANK": "SLURM_LOCALID",
+}
 
 
 def join() -> Group:
     """Join the group that torchrun, or srun with MASTER_ADDR and MASTER_PORT set, has started this
     process for, if any."""
-    if "MASTER_ADDR" in os.environ and int(os.environ.get("SLURM_NTASKS", "1")) > 1:
+    if os.environ.keys() >= {"MASTER_ADDR", "MASTER_PORT", *SLURM.values()}:
         for name, of_slurm in SLURM.items():
             os.environ.setdefault(name, os.environ[of_slurm])
     if "RANK" in os.environ and not distributed.is_initialized():
         if torch.cuda.is_available():
-            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+            local = int(os.environ.get("LOCAL_RANK", "0"))
+            torch.cuda.set_device(local % torch.cuda.device_count())  # each may see but its own
         gpu = torch.cuda.is_available()
-        # The first process codes a large table while the others wait.
-        patience = timedelta(days=1)
-        distributed.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo", timeout=patience)
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo")
         atexit.register(distributed.destroy_process_group)
     return Group.here()

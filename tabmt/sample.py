@@ -26,6 +26,7 @@ LEAST_CANDIDATES = 1024  # ... as picking among a handful is hardly picking at a
 MOST_CANDIDATES = 64  # ... and how many there may be, per row or of those, before rows repeat
 MOST_AT_ONCE = 65_536  # candidates of a chunk: memory is bounded
 BLOCK = 256  # codes whose weights are summed up before one of very many is drawn
+LEAST_QUICK = 1e-3  # temperatures below it need float64
 LEAST_MASS = 1e-8  # a condition that so little of the distribution meets cannot be met
 
 Allowed = Sequence[Tensor | None]
@@ -295,7 +296,7 @@ def draw(
     The learned temperature of eq. 6 is already in the logits. Temperature 0 is the limit: the
     likeliest code that is allowed at all.
     """
-    if allowed is None and temperature > 0.0 and logits.shape[1] > MANY_CODES:
+    if allowed is None and temperature > LEAST_QUICK and logits.shape[1] > MANY_CODES:
         found = _draw_from_many(logits, which, temperature, generator)
         return found, torch.zeros(len(which), dtype=torch.float64, device=logits.device)
     # float64 throughout: the noise of float32 quietly lowers the temperature, the privacy dial.

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from tabmt.errors import UserError
 from tabmt.tokens import MASK
 
-BLOCK = 2**20  # rows that are looked at together when all are
+BLOCK = 2**26  # bytes that are looked at together when all rows are
 CLOSE = 4  # rows that lie so close, in times their number, are read in one piece
 WIDTHS = (np.int8, np.int16, np.int32, np.int64)  # signed, because MASK is -1
 
@@ -65,19 +66,24 @@ class PackedFile:
         return self._rows
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        size = self.dtype.itemsize
         if len(rows) == 0:
             return np.empty(0, self.dtype)
         low, high = int(rows.min()), int(rows.max()) + 1
         if high - low < CLOSE * len(rows):
-            self._file.seek(low * size)
-            near: np.ndarray = np.frombuffer(self._file.read((high - low) * size), self.dtype)
+            near = np.empty(high - low, self.dtype)
+            self._read(low, near)
             return np.take(near, rows - low)
-        found = bytearray(len(rows) * size)
+        found = np.empty(len(rows), self.dtype)
         for place, row in enumerate(rows.tolist()):
-            self._file.seek(row * size)
-            found[place * size : (place + 1) * size] = self._file.read(size)
-        return np.frombuffer(found, self.dtype)
+            self._read(row, found[place : place + 1])
+        return found
+
+    def _read(self, first: int, into: np.ndarray) -> None:
+        self._file.seek(first * self.dtype.itemsize)
+        if self._file.readinto(into.view(np.uint8).data) != into.nbytes:
+            raise UserError(
+                f"{self._file.name!r} ends too soon; delete its folder to code the table anew."
+            )
 
 
 def write(path: Path, first: int, packed: np.ndarray) -> None:
@@ -122,8 +128,9 @@ class TokenStore:
 
     def blocks(self) -> Iterator[np.ndarray]:
         """All rows as they are packed, some at a time."""
-        for start in range(0, len(self), BLOCK):
-            rows = np.arange(start, min(start + BLOCK, len(self)))
+        step = max(1, BLOCK // max(1, self._packed.dtype.itemsize))
+        for start in range(0, len(self), step):
+            rows = np.arange(start, min(start + step, len(self)))
             yield self._packed[rows if self._which is None else self._which[rows]]
 
     def counts(self, sizes: Sequence[int]) -> list[np.ndarray]:

@@ -229,11 +229,12 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         balance: str | Mapping[str, Mapping[Any, float]] | None = None,
         part_rows: int = PART_ROWS,
         engine: Engine = "local",
-    ) -> Iterator[int]:
-        """Write the rows that `sample` gives as Parquet files of `part_rows` rows each.
+        on_part: Callable[[int], None] | None = None,
+    ) -> int:
+        """Write the rows that `sample` gives as Parquet files of `part_rows` rows each; how many.
 
-        Yields how many rows each part has as it is written. What an interrupted call has written
-        stays; the same call goes on. `engine="ray"` makes the parts on a Ray cluster whose
+        `on_part` is called with the rows of each part that is there. What an interrupted call has
+        written stays; the same call goes on. `engine="ray"` makes the parts on a Ray cluster whose
         machines all see the folder.
         """
         count = _check_count(rows, "The number of rows", 0)
@@ -246,15 +247,16 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             "where": repr(where),
             "balance": repr(balance),
         }
-        return partitions.sample_parts(
+        parts = partitions.sample_parts(
             self._fitted,
-            Path(folder),
+            Path(folder).absolute(),
             count,
             request,
             asked=asked,
             part_rows=_check_count(part_rows, "part_rows", 1),
             engine=engine,
         )
+        return _sum(parts, on_part)
 
     def impute_to(
         self,
@@ -265,20 +267,22 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         columns: Sequence[str] | None = None,
         seed: int = 0,
         engine: Engine = "local",
-    ) -> Iterator[int]:
+        on_part: Callable[[int], None] | None = None,
+    ) -> int:
         """`impute` for files of any size together (a file, a list, a folder or a pattern), as
         Parquet files; see `sample_to`."""
         if how not in get_args(Imputation):
             raise UserError(f"how is {how!r}, but must be one of: draw, mode, mean.")
-        return partitions.impute_parts(
+        parts = partitions.impute_parts(
             self._fitted,
-            Path(folder),
+            Path(folder).absolute(),
             source,
             self._request(seed, 1.0),
             how=how,
             columns=columns,
             engine=engine,
         )
+        return _sum(parts, on_part)
 
     def _request(
         self,
@@ -412,6 +416,15 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         return model
 
 
+def _sum(parts: Iterator[int], on_part: Callable[[int], None] | None) -> int:
+    total = 0
+    for rows in parts:
+        total += rows
+        if on_part is not None:
+            on_part(rows)
+    return total
+
+
 def _check_count(value: Any, what: str, least: int) -> int:
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise UserError(f"{what} is {value!r}, but must be a whole number from {least}.")
@@ -422,4 +435,4 @@ def _seed(seed: int | None) -> int:
     if seed is None:
         seed = secrets.randbelow(2**31)
         log.info("drawing with seed %d; give it again to get the same rows", seed)
-    return seed
+    return int(seed)

@@ -225,6 +225,7 @@ def test_of_a_very_large_table_some_rows_are_looked_at_and_all_are_counted(tmp_p
             "word": [f"w{i // 50}" for i in range(rows)],
             "unit": ["kg"] * 250 + ["lb"] * 50,
             "gappy": [1.5, 2.5] * 145 + [None] * 10,
+            "late": [1.5] * 250 + list(np.linspace(0, 1, 50)),
         }
     )
     frame["kind"] = pd.Categorical(frame["word"], categories=[f"w{i}" for i in range(9)])
@@ -238,9 +239,47 @@ def test_of_a_very_large_table_some_rows_are_looked_at_and_all_are_counted(tmp_p
     model = TabMT(**TINY).fit(paths)
     columns = {column.name: column for column in model.schema_.columns}
     assert columns["unit"].kind == "categorical" and columns["gappy"].gaps == "learned"
+    assert columns["late"].kind == "numeric"
     sizes = {one.column.name: one.size for one in model.learned_.codec.token_columns}
     assert sizes["word"] == sizes["kind"] == 6 and sizes["unit"] == 2
     drawn = model.sample(2000, seed=0)
     assert set(drawn["word"]) == set(frame["word"]) and set(drawn["unit"]) == {"kg", "lb"}
     assert drawn["gappy"].isna().any()
     assert list(drawn["kind"].cat.categories) == [f"w{i}" for i in range(9)]
+
+
+def test_text_of_another_form_in_rows_not_looked_at_stays_text(tmp_path, monkeypatch):
+    for start in range(6):
+        words = ["00123"] * 50 if start == 5 else [str(100 + i) for i in range(50)]
+        pd.DataFrame({"code": words, "x": range(50)}).to_csv(tmp_path / f"{start}.csv", index=False)
+    monkeypatch.setattr(looking, "LOOKED_ROWS", 150)
+    model = TabMT(**TINY).fit(tmp_path)
+    assert model.schema_.columns[0].format is None
+    assert "00123" in set(model.sample(2000, seed=0, kind="arrow").column("code").to_pylist())
+    overrides = {"columns": [{"name": "code", "kind": "categorical", "gaps": "masked"}]}
+    (tmp_path / "6.csv").write_text("code,x\n100,1\n,2\n" * 10)
+    model = TabMT(**TINY).fit(tmp_path, schema=overrides)
+    assert (model.schema_.columns[0].kind, model.schema_.columns[0].gaps) == (
+        "categorical",
+        "masked",
+    )
+
+
+def test_row_groups_without_rows_are_passed_over(tmp_path, monkeypatch):
+    for number in range(6):
+        frame = mixed_frame().iloc[: 40 * (number % 2)]
+        pq.write_table(pa.Table.from_pandas(frame), tmp_path / f"{number}.parquet")
+    monkeypatch.setattr(looking, "LOOKED_ROWS", 50)
+    assert TabMT(**TINY).fit(tmp_path).card_.rows == 120
+
+
+def test_a_store_that_is_cut_off_gets_a_sentence(tmp_path):
+    paths = in_parts(mixed_frame(), tmp_path)
+    TabMT(**TINY).fit(paths, store=tmp_path / "codes")
+    tokens = tmp_path / "codes" / "tokens"
+    tokens.write_bytes(tokens.read_bytes()[:-50])
+    with pytest.raises(UserError, match=r"damaged; delete the folder"):
+        TabMT(**TINY).fit(paths, store=tmp_path / "codes")
+    tokens.unlink()
+    with pytest.raises(UserError, match="damaged; delete the folder"):
+        TabMT(**TINY).fit(paths, store=tmp_path / "codes")

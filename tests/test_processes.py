@@ -104,7 +104,7 @@ def test_processes_that_slurm_starts_find_each_other(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "SLURM_NTASKS": "2"}
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "SLURM_STEP_NUM_TASKS": "2"}
     started = [
         subprocess.Popen(
             [tabmt, "fit", "people.csv", "-o", "m.tabmt", *small],
