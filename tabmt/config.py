@@ -104,6 +104,12 @@ class TrainConfig:
         minimum=0.0,
         below=100.0,
     )
+    sampled_codes: int = option(
+        0,
+        "for columns of very many values: compare the right one with so many others in each step "
+        "(half are the most frequent, half drawn anew); 0 compares it with all, exactly",
+        minimum=0,
+    )
     target: str | None = option(
         None, "a column to be predicted: drawn last, given all others", type=str
     )

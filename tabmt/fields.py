@@ -5,6 +5,7 @@ the same table (the paper's tied "dynamic linear layer"). A field here is a numb
 for numbers, their ratios; column names, values and kinds are the codec's business.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -20,6 +21,7 @@ from tabmt.tokens import MASK
 
 EMBEDDING_SD = 0.05  # paper, appendix "Pseudocode": embeddings, end points and mask token alike
 MANY_CODES = 1000
+WORTH_SAMPLING = 4  # times as many codes as are looked at, or all are
 MOST_SMOOTHED = 256  # codes of a field that share; the weights of more would fill the memory
 
 
@@ -59,12 +61,20 @@ class Linear(NamedTuple):
 Tables = tuple[Tensor, tuple[Linear, ...]]  # embeddings of codes, and output layers, for inference
 
 
+class Others(NamedTuple):
+    """Some codes of a field that stand for all in a loss."""
+
+    codes: Tensor  # (S,)
+    log_weight: Tensor  # (S,), how many codes each stands for
+
+
 class Output(NamedTuple):
     """The output layer of a field: the paper's dynamic linear layer."""
 
     weight: Tensor  # (K, D), the field's part of the table
     bias: Tensor  # (K,)
     heat: Tensor  # (), the learned temperature of eq. 6
+    others: Others | None = None  # for a loss that does not look at all codes
 
     def logits(self, x: Tensor) -> Tensor:
         """(x W + b) / heat: (B, D) -> (B, K)."""
@@ -73,6 +83,8 @@ class Output(NamedTuple):
 
     def cross_entropy(self, x: Tensor, codes: Tensor) -> Tensor:
         """Summed nats of codes, (B, D) and (B,); MASK does not count."""
+        if self.others is not None:
+            return self._sampled_cross_entropy(x, codes, self.others)
         size = len(self.bias)
         if len(x) * size <= PART:
             return F.cross_entropy(self.logits(x), codes, reduction="sum", ignore_index=MASK)
@@ -81,6 +93,18 @@ class Output(NamedTuple):
             scaled, self.weight, bias, codes, max(1, PART // size)
         )
         return total
+
+    def _sampled_cross_entropy(self, x: Tensor, codes: Tensor, others: Others) -> Tensor:
+        """The same, but the sum over all codes is estimated: the right code and the others, each
+        for as many as it stands for."""
+        known = codes != MASK
+        x, codes = x[known] / self.heat, codes[known]
+        bias = self.bias / self.heat
+        logits = F.linear(x, F.embedding(others.codes, self.weight), bias[others.codes])
+        logits = logits + others.log_weight  # (B, S)
+        logits = logits.masked_fill(others.codes == codes[:, None], -torch.inf)
+        right = (x * F.embedding(codes, self.weight)).sum(1) + bias[codes]  # (B,)
+        return (torch.logaddexp(logits.logsumexp(1), right) - right).sum()
 
 
 class Fields(nn.Module):
@@ -139,6 +163,8 @@ class Fields(nn.Module):
         self.high = nn.Parameter(ends[1].clone())  # (ordered fields, D), the paper's h
         self.bias = nn.Parameter(torch.zeros(total))
         self.temperature = nn.Parameter(torch.ones(len(fields)))
+        self._by_frequency: list[Tensor | None] = [None] * len(fields)
+        self._others = 0
 
     def start_at_frequencies(self, counts: Sequence[Tensor | np.ndarray]) -> None:
         """Set the biases so that, before training, codes come as often as in `counts`, (K,) each.
@@ -215,12 +241,37 @@ class Fields(nn.Module):
         """Embeddings of tokens, MASK included: (B, C) -> (B, C, D)."""
         return F.embedding(self.rows(tokens), torch.cat([table, mask_token[None]]))
 
-    def outputs(self, table: Tensor) -> list["Output"]:
-        """The output layer of each field, from `table`."""
+    def compare_with_some(self, counts: Sequence[Tensor | np.ndarray], codes: int) -> None:
+        """Have fields of very many codes compare the right one with so many others in training:
+        half of them the most frequent by `counts`, (K,) each, half drawn in each pass."""
+        self._by_frequency = [
+            torch.as_tensor(count).argsort(descending=True).to(self.offsets.device)
+            if 0 < codes * WORTH_SAMPLING <= len(count)
+            else None
+            for count in counts
+        ]
+        self._others = codes // 2
+
+    def outputs(self, table: Tensor, generator: torch.Generator | None = None) -> list[Output]:
+        """The output layer of each field, from `table`; with a generator, for training."""
         # All in one split: slices would each send back a gradient as large as the whole table.
         weights, biases = (torch.split(one, list(self.sizes)) for one in (table, self.bias))
         heat = torch.sigmoid(self.temperature).unbind()
-        return [Output(*parts) for parts in zip(weights, biases, heat, strict=True)]
+        others = [
+            None if generator is None else self._draw(o, generator) for o in self._by_frequency
+        ]
+        return [Output(*parts) for parts in zip(weights, biases, heat, others, strict=True)]
+
+    def _draw(self, by_frequency: Tensor | None, generator: torch.Generator) -> Others | None:
+        if by_frequency is None:
+            return None
+        often, rest = by_frequency[: self._others], by_frequency[self._others :]
+        drawn = torch.randint(
+            len(rest), (self._others,), generator=generator, device=generator.device
+        )
+        log_weight = self.bias.new_zeros(2 * self._others)
+        log_weight[self._others :] = math.log(len(rest) / self._others)
+        return Others(torch.cat([often, rest[drawn]]), log_weight)
 
     def fold(self) -> tuple[Linear, ...]:
         """The traditional linear layer of each field with the same logits, for inference."""

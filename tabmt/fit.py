@@ -96,11 +96,13 @@ def fit(
     net = new_network(codec, settings.network, seed)
     held_out = _held_out(rows, settings.train.valid_share, seed)
     learned_rows = tokens.subset(np.flatnonzero(~held_out))
+    counts = learned_rows.counts(net.fields.sizes)
     if start is not None and start.net is not None:
         net.load_state_dict(start.net.state_dict())
     else:
-        net.fields.start_at_frequencies(learned_rows.counts(net.fields.sizes))
+        net.fields.start_at_frequencies(counts)
     net = net.to(device)
+    net.fields.compare_with_some(counts, settings.train.sampled_codes)
     fingerprint = "" if checkpoint is None else checkpoints.fingerprint(tokens, codec.schema)
     state, threads = None, settings.train.threads
     if resume:

@@ -83,6 +83,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         eval_every: int = TrainConfig.eval_every,
         patience: int = TrainConfig.patience,
         finish: float = TrainConfig.finish,
+        sampled_codes: int = TrainConfig.sampled_codes,
         target: str | None = TrainConfig.target,
         checkpoint_every: float = TrainConfig.checkpoint_every,
         device: Device = TrainConfig.device,

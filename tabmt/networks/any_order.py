@@ -86,7 +86,8 @@ class AnyOrderNetwork(nn.Module):
         table = self.fields.table()
         x = self._outputs(table, tokens, orders, generator)  # (C, B, D)
         total = x[:0].sum()
-        for output, part, codes in zip(self.fields.outputs(table), x, tokens.T, strict=True):
+        outputs = self.fields.outputs(table, generator)
+        for output, part, codes in zip(outputs, x, tokens.T, strict=True):
             total = total + output.cross_entropy(part, codes)
         return total, int((tokens != MASK).sum())
 

@@ -94,7 +94,7 @@ class MaskedNetwork(nn.Module):
         total = picked[:0].sum()  # zero, with gradients of zero where nothing is scored
         parts = sizes.tolist()
         for output, part, codes in zip(
-            self.fields.outputs(table),
+            self.fields.outputs(table, generator),
             torch.split(picked, parts),
             torch.split(targets, parts),
             strict=True,
