@@ -346,6 +346,16 @@ def flow_scale_table() -> str:
     return table(head, rows)
 
 
+def sampled_loss_table() -> str:
+    runs = json.loads((RESULTS / "sampled-loss.json").read_text())["runs"]
+    rows = [
+        [name, str(look["step"]), f"{look['seconds']:.0f}", f"{look['held_out']:.3f}"]
+        for name, looks in runs.items()
+        for look in looks
+    ]
+    return table(["loss", "step", "seconds", "held out, nats per cell"], rows)
+
+
 def flights_table() -> str:
     found = json.loads((RESULTS / "flights.json").read_text())
     costs = [
@@ -382,6 +392,7 @@ def benchmarks_page() -> str:
         "{{tune}}": tune_table,
         "{{netflow}}": netflow_table,
         "{{flow scale}}": flow_scale_table,
+        "{{sampled loss}}": sampled_loss_table,
         "{{flights}}": flights_table,
     }.items():
         try:
