@@ -55,8 +55,8 @@ def encode(
     """Write the tokens of a table to a file, which all workers must see."""
     PackedFile.create(path, _sizes(codec), table.num_rows)
     parts = list(table.parts())
-    firsts = [0, *accumulate(part.num_rows for part in parts)]
-    pieces = list(zip(firsts, parts, strict=False))
+    *firsts, _ = accumulate((part.num_rows for part in parts), initial=0)
+    pieces = list(zip(firsts, parts, strict=True))
     for _ in each(EncodePart(codec, path, set()), pieces, engine=engine, workers=workers):
         pass
     pa.default_memory_pool().release_unused()  # a large part of memory, which training needs
@@ -113,9 +113,7 @@ def prepared(folder: Path) -> tuple[TableCodec, TokenStore]:
         with np.load(folder / CODEC) as arrays:
             schema = Schema.from_json(about["schema"])
             codec = codec_parts.from_parts(schema, dict(arrays), about["codecs"])
-        store = TokenStore(PackedFile(folder / TOKENS, _sizes(codec)))
-        assert len(store) == about["rows"]
-        return codec, store
+        return codec, TokenStore(PackedFile(folder / TOKENS, _sizes(codec), about["rows"]))
     except (OSError, KeyError, ValueError, AssertionError, zipfile.BadZipFile) as error:
         raise UserError(_damaged(folder)) from error
 

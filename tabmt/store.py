@@ -50,9 +50,9 @@ class PackedFile:
     memory, and counts as ours.
     """
 
-    def __init__(self, path: Path, sizes: Sequence[int]) -> None:
-        self.dtype = pack((), sizes, 0).dtype
-        self._rows = path.stat().st_size // max(1, self.dtype.itemsize)
+    def __init__(self, path: Path, sizes: Sequence[int], rows: int) -> None:
+        self.dtype, self._rows = pack((), sizes, 0).dtype, rows
+        assert path.stat().st_size == rows * self.dtype.itemsize
         self._file = path.open("rb", buffering=0)
         weakref.finalize(self, self._file.close)
 

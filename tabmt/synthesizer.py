@@ -121,7 +121,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             start=None if continue_from is None else continue_from._fitted,
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
-            store=None if store is None else Path(store),
+            store=None if store is None else Path(store).absolute(),
             engine=engine,
             on_step=on_step,
         )

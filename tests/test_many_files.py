@@ -156,7 +156,7 @@ def test_a_store_reads_like_a_matrix(on_disk, tmp_path, monkeypatch):
         for first, last in ((20, 50), (0, 20)):
             write(tmp_path / "tokens", first, packed[first:last])
         monkeypatch.setattr(store_module, "BLOCK", 7)
-        store = TokenStore(PackedFile(tmp_path / "tokens", sizes))
+        store = TokenStore(PackedFile(tmp_path / "tokens", sizes, 50))
     assert store.shape == (50, 3)
     rows = rng.integers(0, 50, 20)
     assert np.array_equal(store[rows], plain[rows]) and store[rows].dtype == np.int64
@@ -175,7 +175,9 @@ def test_any_number_of_workers_gives_the_same_store(tmp_path, workers):
     codec = TableCodec.fit(table, infer(table, source), CodecConfig(), 0)
     expected = codec.store(table)
     encode(codec, table, tmp_path / "tokens", workers=workers)
-    found = TokenStore(PackedFile(tmp_path / "tokens", [one.size for one in codec.token_columns]))
+    found = TokenStore(
+        PackedFile(tmp_path / "tokens", [one.size for one in codec.token_columns], 200)
+    )
     assert found.shape == expected.shape == (200, len(codec.token_columns))
     for place in range(found.shape[1]):
         assert np.array_equal(found.column(place), expected.column(place))
@@ -283,3 +285,12 @@ def test_a_store_that_is_cut_off_gets_a_sentence(tmp_path):
     tokens.unlink()
     with pytest.raises(UserError, match="damaged; delete the folder"):
         TabMT(**TINY).fit(paths, store=tmp_path / "codes")
+
+
+@pytest.mark.parametrize("rows", [1, 30])
+def test_files_in_which_nothing_varies(tmp_path, rows):
+    for number in range(1 if rows == 1 else 2):
+        frame = pd.DataFrame({"unit": ["kg"] * rows, "x": [1] * rows})
+        frame.to_parquet(tmp_path / f"{number}.parquet")
+    drawn = TabMT(**TINY).fit(tmp_path).sample(3, seed=0)
+    assert drawn.equals(pd.DataFrame({"unit": ["kg"] * 3, "x": [1] * 3}).astype(drawn.dtypes))
