@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,7 @@ from tabmt.encoding import encode
 from tabmt.engine import each
 from tabmt.generate import BATCH_ROWS
 from tabmt.many_files import open_table
-from tabmt.partitions import PLAN
+from tabmt.partitions import PLAN, SamplePart
 from tabmt.schema import infer
 from tabmt.store import PackedFile, TokenStore
 from tests.tables import mixed_frame
@@ -144,7 +146,9 @@ def test_ray_fills_the_same_store(tmp_path, cluster):
     table, source = open_table(paths)
     codec = TableCodec.fit(table, infer(table, source), CodecConfig(), 0)
     encode(codec, table, tmp_path / "tokens", engine="ray")
-    found = TokenStore(PackedFile(tmp_path / "tokens", [one.size for one in codec.token_columns]))
+    found = TokenStore(
+        PackedFile(tmp_path / "tokens", [one.size for one in codec.token_columns], 200)
+    )
     expected = codec.store(table)
     for place in range(found.shape[1]):
         assert np.array_equal(found.column(place), expected.column(place))
@@ -157,25 +161,31 @@ def test_a_mistake_of_the_users_comes_back_from_ray(model, tmp_path, cluster):
         model.impute_to(tmp_path / "full", tmp_path / "t.parquet", engine="ray")
 
 
-def die_once(folder: str):
-    """A piece of work whose worker is killed the first time that it comes to the third piece."""
+def dying(work: SamplePart, mark: str) -> Callable[[int], int]:
+    """The same work, whose worker is killed the first time that it is amid the third part."""
 
-    def work(number: int) -> int:
-        with open(f"{folder}/{number}-{os.getpid()}", "w"):
-            pass
-        if number == 3 and not os.path.exists(f"{folder}/died"):
-            open(f"{folder}/died", "w").close()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return number * number
+    def do(number: int) -> int:
+        if number == 2 and not os.path.exists(mark):
+            open(mark, "w").close()
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGKILL)).start()
+        return work(number)
 
-    return work
+    return do
 
 
-def test_a_worker_that_is_killed_is_replaced(tmp_path, cluster):
-    found = list(each(die_once(str(tmp_path)), list(range(8)), engine="ray"))
-    assert found == [k * k for k in range(8)]
-    assert (tmp_path / "died").exists()
-    assert len(list(tmp_path.glob("3-*"))) == 2
+def test_a_worker_that_is_killed_is_replaced_and_every_row_comes_once(model, tmp_path, cluster):
+    rows = 8 * BATCH_ROWS
+    (tmp_path / "a").mkdir()
+    work = SamplePart(
+        model.learned_, rows, BATCH_ROWS, model._request(3, None, False), tmp_path / "a"
+    )
+    killed = dying(work, str(tmp_path / "killed"))
+    assert list(each(killed, list(range(8)), engine="ray")) == [BATCH_ROWS] * 8
+    assert (tmp_path / "killed").exists()
+    assert len(list((tmp_path / "a").glob("part-*"))) == 8
+    pd.testing.assert_frame_equal(
+        read(tmp_path / "a").reset_index(drop=True), model.sample(rows, seed=3)
+    )
 
 
 DRIVER = """
