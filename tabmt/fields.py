@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tabmt.loss import PART, ChunkedCrossEntropy
+from tabmt.loss import PART, ChunkedCrossEntropy, Others, sampled_cross_entropy
 from tabmt.tokens import MASK
 
 EMBEDDING_SD = 0.05  # paper, appendix "Pseudocode": embeddings, end points and mask token alike
@@ -61,13 +61,6 @@ class Linear(NamedTuple):
 Tables = tuple[Tensor, tuple[Linear, ...]]  # embeddings of codes, and output layers, for inference
 
 
-class Others(NamedTuple):
-    """Some codes of a field that stand for all in a loss."""
-
-    codes: Tensor  # (S,)
-    log_weight: Tensor  # (S,), how many codes each stands for
-
-
 class Output(NamedTuple):
     """The output layer of a field: the paper's dynamic linear layer."""
 
@@ -83,28 +76,16 @@ class Output(NamedTuple):
 
     def cross_entropy(self, x: Tensor, codes: Tensor) -> Tensor:
         """Summed nats of codes, (B, D) and (B,); MASK does not count."""
-        if self.others is not None:
-            return self._sampled_cross_entropy(x, codes, self.others)
         size = len(self.bias)
-        if len(x) * size <= PART:
+        if self.others is None and len(x) * size <= PART:
             return F.cross_entropy(self.logits(x), codes, reduction="sum", ignore_index=MASK)
         scaled, bias = x / self.heat, self.bias / self.heat
+        if self.others is not None:
+            return sampled_cross_entropy(scaled, self.weight, bias, codes, self.others)
         total: Tensor = ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
             scaled, self.weight, bias, codes, max(1, PART // size)
         )
         return total
-
-    def _sampled_cross_entropy(self, x: Tensor, codes: Tensor, others: Others) -> Tensor:
-        """The same, but the sum over all codes is estimated: the right code and the others, each
-        for as many as it stands for."""
-        known = codes != MASK
-        x, codes = x[known] / self.heat, codes[known]
-        bias = self.bias / self.heat
-        logits = F.linear(x, F.embedding(others.codes, self.weight), bias[others.codes])
-        logits = logits + others.log_weight  # (B, S)
-        logits = logits.masked_fill(others.codes == codes[:, None], -torch.inf)
-        right = (x * F.embedding(codes, self.weight)).sum(1) + bias[codes]  # (B,)
-        return (torch.logaddexp(logits.logsumexp(1), right) - right).sum()
 
 
 class Fields(nn.Module):

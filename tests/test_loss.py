@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 from tabmt import TabMT
 from tabmt import fields as fields_module
-from tabmt.fields import Field, Fields, Others
-from tabmt.loss import ChunkedCrossEntropy
+from tabmt.fields import Field, Fields
+from tabmt.loss import ChunkedCrossEntropy, Others
 from tabmt.tokens import MASK
 
 
