@@ -72,7 +72,8 @@ def fit(
             training = dataclasses.replace(training, target=of_start.train.target)
         settings = Settings(of_start.codec, of_start.network, training)
         log.info("codes and network are those of the model that is continued")
-        asked, find = {}, partial(getattr, start, "codec")
+        known = start.codec
+        asked, find = {}, lambda: known
     if isinstance(arrow, Columns):
         codec, tokens, _scratch = _coded(arrow, find, asked, store, engine)
     else:

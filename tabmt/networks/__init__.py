@@ -1,7 +1,7 @@
-"""The networks, and the small interface through which training and sampling see them.
+"""The networks, and the small interface through which sampling sees them.
 
-For `train`, `sample` and the synthesizer. Whatever satisfies `Network` can be trained and sampled
-from; what differs between networks stays behind it.
+For `train`, `sample` and `fit`. Both networks have the same methods; what differs between them
+stays behind these.
 """
 
 from collections.abc import Sequence
@@ -44,22 +44,6 @@ class Source(Protocol):
 
     def start(self, tokens: Tensor) -> State:
         """Begin to fill a batch, (B, C) with MASK where nothing is known."""
-        ...
-
-
-class Network(Source, Protocol):
-    """What training and sampling need of a network."""
-
-    def draw_plan(
-        self, shape: tuple[int, int], generator: torch.Generator, target: int | None = None
-    ) -> Tensor:
-        """What a training step hides of a batch: masks or orders, (B, C)."""
-        ...
-
-    def loss_sum_and_count(
-        self, tokens: Tensor, plan: Tensor, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, int]:
-        """Summed cross entropy in nats of the cells that the plan hides, and their number."""
         ...
 
 
