@@ -59,7 +59,9 @@ def fit(
     if start is None:
         overrides = read_json(str(schema), "schema") if isinstance(schema, str | Path) else schema
         asked = {"schema": overrides, "codec": dataclasses.asdict(settings.codec), "seed": seed}
-        find = partial(find_codec, arrow, source, settings.codec, overrides, seed)
+        find: Callable[[], TableCodec] = partial(
+            find_codec, arrow, source, settings.codec, overrides, seed
+        )
     else:
         if schema is not None:
             raise UserError("A model that is continued keeps its schema; leave schema out.")
