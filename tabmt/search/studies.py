@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 PARENT_DEATH_SIGNAL = 1  # Linux's prctl
 POLL_SECONDS = 0.5
+LOCK_SECONDS = 60.0  # to wait for another worker to write its trial
 NAMELESS_SECONDS = 5.0  # a trial that no worker has put its name to for so long has none
 
 
@@ -94,6 +95,8 @@ class Place:
             ) from error
 
     def _storage(self, optuna: Any) -> Any:
+        if self.storage.startswith("sqlite://"):
+            return _sqlite(optuna, self.storage)
         if "://" in self.storage:
             return self.storage
         folder = Path(self.storage).resolve().parent
@@ -104,6 +107,26 @@ class Place:
         # path is relative; this one gives up after 30 seconds.
         lock = journal.JournalFileOpenLock(self.storage)
         return journal.JournalStorage(journal.JournalFileBackend(self.storage, lock_obj=lock))
+
+
+def _sqlite(optuna: Any, url: str) -> Any:
+    """SQLite reads without a lock and knows no `SELECT ... FOR UPDATE`, by which Optuna hands every
+    trial of its queue to one worker alone: so each transaction takes the lock before it reads."""
+    from sqlalchemy import event
+
+    waiting = {"connect_args": {"timeout": LOCK_SECONDS}}
+    storage = optuna.storages.RDBStorage(url, engine_kwargs=waiting)
+
+    @event.listens_for(storage.engine, "connect")
+    def leave_begin_to_us(connection: Any, _: Any) -> None:
+        connection.isolation_level = None
+
+    @event.listens_for(storage.engine, "begin")
+    def begin(connection: Any) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    storage.engine.dispose()  # the connections that were made before
+    return storage
 
 
 def claim(study: "Study", about: Mapping[str, Any], storage: str) -> None:
@@ -121,7 +144,7 @@ def claim(study: "Study", about: Mapping[str, Any], storage: str) -> None:
 
 
 def bury(study: "Study") -> int:
-    """Trials of this machine's dead processes are given up."""
+    """Trials of this machine's dead processes are given up; those of the queue wait again."""
     optuna = import_optuna()
     running, failed = optuna.trial.TrialState.RUNNING, optuna.trial.TrialState.FAIL
     buried = 0
@@ -139,6 +162,9 @@ def bury(study: "Study") -> int:
                 dead = host == socket.gethostname() and _born(pid) != born
             if dead:
                 study.tell(trial.number, state=failed, skip_if_finished=True)
+                if given := trial.system_attrs.get("fixed_params"):  # Optuna's word for the queue
+                    kept = {name: of for name, of in trial.user_attrs.items() if name != "worker"}
+                    study.enqueue_trial(given, user_attrs=kept)
                 buried += 1
         if young <= 0:
             return buried
@@ -185,34 +211,48 @@ def run(
 ) -> None:
     """Work on a study until it has so many finished trials, or the time is up.
 
-    `on_look` is called whenever trials may have finished. A trial that has begun is finished.
+    `on_look` is called whenever trials may have finished. A trial that has begun is finished; what
+    a worker that died had begun is done by another.
     """
     study = job.place.open()
-    ended = finished(study)
-    permits = trials - ended
-    if permits <= 0:
-        on_look(study)
-        return
     until = None if seconds is None else time.time() + seconds
-    if workers == 1:
-        counter = iter(range(permits))
+    ended, before = finished(study), -1
+    if workers == 1 and ended < trials:
+        counter = iter(range(trials - ended))
 
         def permitted() -> bool:
             on_look(study)
             return next(counter, None) is not None
 
         _work(job, permitted, trials, until, seed, ended)
-        on_look(study)
-        return
+    while workers > 1 and before < ended < trials and (until is None or time.time() < until):
+        if _share(job, study, trials, until, workers, seed, ended, on_look):
+            break
+        bury(study)
+        ended, before = finished(study), ended
+    on_look(study)
+
+
+def _share(
+    job: Job,
+    study: "Study",
+    trials: int,
+    until: float | None,
+    workers: int,
+    seed: int,
+    ended: int,
+    on_look: Callable[["Study"], None],
+) -> bool:
+    """Have worker processes begin as many trials as are still to be finished; False if one died."""
     context = multiprocessing.get_context("spawn")
-    left = context.Value("i", permits)
+    left = context.Value("i", trials - ended)
     errors = context.SimpleQueue()
     processes = [
         context.Process(
             target=_worker,
             args=(job, left, trials, until, seed + place, ended, errors, os.getpid()),
         )
-        for place in range(min(workers, permits))
+        for place in range(min(workers, trials - ended))
     ]
     with _one_thread_each():
         for process in processes:
@@ -232,7 +272,7 @@ def run(
         raise RuntimeError(f"the workers ended with exit code {broken[0]}; their output says why")
     if broken:
         log.warning("a worker ended with exit code %s; the others went on", broken[0])
-    on_look(study)
+    return not broken
 
 
 @contextmanager
