@@ -222,7 +222,7 @@ def streaming_table() -> str:
 
 def beside(front: dict[str, Any], peer: tuple[float, float], by: str) -> str:
     """Ours at a peer's quality: the most private point that is as good as the peer, or the best if
-    none is, by the search's figures or by those of test rows; told are those of test rows."""
+    none is, by fresh samples on validation or on test rows; told are the figures of test rows."""
     points = [p for p in front["points"] + front["ray"] if p["test_privacy"] is not None]
     good = [p for p in points if p[f"{by}quality"] >= peer[1]]
     chosen = (
@@ -236,8 +236,8 @@ def beside(front: dict[str, Any], peer: tuple[float, float], by: str) -> str:
 
 
 def pareto_table() -> str:
-    head = ["table", "rows scored", "TabDDPM", "ours, by the search", "ours, by test rows",
-            "CTABGAN+", "ours, by the search", "paper's TabMT", "ours at temperature 1",
+    head = ["table", "rows scored", "TabDDPM", "ours, by validation rows", "ours, by test rows",
+            "CTABGAN+", "ours, by validation rows", "paper's TabMT", "ours at temperature 1",
             "real rows", "area, front / ray"]  # fmt: skip
     rows = []
     for one in results("pareto-*.json"):
@@ -248,10 +248,10 @@ def pareto_table() -> str:
             one["table"],
             f"{front['search']['rows_again']:,}",
             pair(*paper["TabDDPM"]),
-            beside(front, paper["TabDDPM"], ""),
+            beside(front, paper["TabDDPM"], "valid_"),
             beside(front, paper["TabDDPM"], "test_"),
             pair(*gan) if gan else "",
-            beside(front, gan, "") if gan else "",
+            beside(front, gan, "valid_") if gan else "",
             pair(*paper["TabMT"]),
             pair(plain["test_privacy"], plain["test_quality"]),
             pair(front["real"]["privacy"], front["real"]["quality"]),

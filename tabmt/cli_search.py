@@ -133,11 +133,11 @@ def apply(
             "the front was searched with another fit of the model: its figures may not hold"
         )
     log.info(
-        "%s %.4f and %s %.4f in the search; %s and %s on test rows it never saw",
+        "%s %s and %s %s on validation rows; %s and %s on test rows, by which nothing was chosen",
         found.privacy,
-        chosen.privacy,
+        _number(chosen.valid_privacy),
         found.quality,
-        chosen.quality,
+        _number(chosen.valid_quality),
         _number(chosen.test_privacy),
         _number(chosen.test_quality),
     )
@@ -244,10 +244,12 @@ def _settings(path: str | None) -> dict[str, Any] | None:
 
 def _show_front(front: Any) -> None:
     names = ("", "privacy", "quality", "privacy, test", "quality, test")
+    named = [(str(place), point) for place, point in enumerate(front.points, 1)]
+    named += [(f"all at {point.uniform:g}", point) for point in front.ray]
     rows = [
-        (str(place), *map(_number, values))
-        for place, point in enumerate(front.points, 1)
-        for values in [(point.privacy, point.quality, point.test_privacy, point.test_quality)]
+        (name, *map(_number, values))
+        for name, p in named
+        for values in [(p.valid_privacy, p.valid_quality, p.test_privacy, p.test_quality)]
     ]
     real = (front.real["privacy"], front.real["quality"])
     rows.append(("real rows", "", "", *map(_number, real)))

@@ -1,5 +1,6 @@
 """The search of temperatures on a small real table, with real trials, kills and databases."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -144,12 +145,35 @@ def test_an_applied_point_is_what_sample_uses(front, folder, tmp_path):
 
 
 def test_points_are_chosen_by_quality_privacy_or_number(front):
-    best = max(p.quality for p in front.points)
-    chosen = front.choose(quality=best)
-    assert chosen.quality == best
-    middle = front.points[len(front.points) // 2]
-    assert front.choose(privacy=middle.privacy) == middle
+    all_points = (*front.points, *front.ray)
+    best = max(p.valid_quality for p in all_points)
+    assert round(front.choose(quality=best).valid_quality, 4) == round(best, 4)
+    for wish in all_points:
+        chosen = front.choose(quality=wish.valid_quality)
+        good = [p for p in all_points if round(p.valid_quality, 4) >= round(wish.valid_quality, 4)]
+        assert chosen in good
+        assert chosen.valid_privacy >= max(p.valid_privacy for p in good) - 1e-4
+        chosen = front.choose(privacy=wish.valid_privacy)
+        good = [p for p in all_points if round(p.valid_privacy, 4) >= round(wish.valid_privacy, 4)]
+        assert chosen.valid_quality >= max(p.valid_quality for p in good) - 1e-4
     assert front.choose(point=1) == front.points[0]
+
+
+def test_a_point_whose_scoring_failed_is_not_chosen(front):
+    first, second, *rest = front.ray
+    failed = dataclasses.replace(first, valid_privacy=None, valid_quality=None)
+    few = dataclasses.replace(front, points=(), ray=(failed, second, *rest))
+    assert few.choose(privacy=0.0).valid_privacy is not None
+    alone = dataclasses.replace(front, points=(failed,), ray=())
+    with pytest.raises(UserError, match="No point of the front has dcr at least 0"):
+        alone.choose(privacy=0.0)
+
+
+def test_what_is_chosen_by_and_what_judges_are_fresh_samples(front):
+    """Three tables of the same temperatures: of the trial, of the choice and of the judgement."""
+    for point in (*front.points, *front.ray):
+        found = {point.privacy, point.valid_privacy, point.test_privacy}
+        assert len(found) == 3
 
 
 @pytest.mark.parametrize(
@@ -263,10 +287,10 @@ def test_apply_and_show_on_the_command_line(front, folder, tmp_path):
         assert done.exit_code == 0, done.output
         return done.output
 
-    quality = sorted(p.quality for p in front.points)[0]
+    quality = sorted(p.valid_quality for p in front.points)[0]
     said = tabmt("apply", tmp_path / "front.json", folder / "model.tabmt", "--quality", quality,
                  "-o", tmp_path / "private.tabmt")  # fmt: skip
-    assert "on test rows it never saw" in said
+    assert "on test rows, by which nothing was chosen" in said
     carried = TabMT.load(tmp_path / "private.tabmt").card_.temperatures
     assert carried == front.choose(quality=quality).temperatures
     for name, start in (("a.svg", b"<svg"), ("a.png", b"\x89PNG"), ("a.html", b"<!doctype html>")):

@@ -19,7 +19,7 @@ MOST_LINES = 12  # columns whose temperatures are drawn: those that move most
 
 
 def front_picture(front: "Front") -> dict[str, Any]:
-    """Privacy against quality: trials, the front (search and test), the ray, real rows."""
+    """Privacy against quality: trials, the front (validation and test), the ray, real rows."""
     rows: list[dict[str, Any]] = [
         {"x": x, "y": y, "what": "trials", "order": 0} for x, y in front.tried
     ]
@@ -30,13 +30,13 @@ def front_picture(front: "Front") -> dict[str, Any]:
             for place, p in enumerate(points)
         ]
     rows += [
-        {"x": p.privacy, "y": p.quality, "what": "front, search", "order": place}
+        {"x": p.valid_privacy, "y": p.valid_quality, "what": "front, validation", "order": place}
         for place, p in enumerate(front.points)
     ]
     one = [p for p in front.ray if p.uniform == 1.0]
     rows += [{"x": p.test_privacy, "y": p.test_quality, "what": "temperature 1"} for p in one]
     rows.append({"x": front.real["privacy"], "y": front.real["quality"], "what": "real rows"})
-    names = ["trials", "front, search", "front, test rows", "one temperature, test rows",
+    names = ["trials", "front, validation", "front, test rows", "one temperature, test rows",
              "temperature 1", "real rows"]  # fmt: skip
     scale = {"domain": names, "range": [TRIED, "#5eead4", FRONT, RAY, "#b91c1c", "#111827"]}
     encoding: dict[str, Any] = {

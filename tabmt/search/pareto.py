@@ -1,8 +1,9 @@
 """The privacy dial: temperatures, one for each column, searched for privacy against quality.
 
 One fitted model, many tables: each trial draws a table at its own temperatures and scores it
-twice. The search sees training and validation rows; the points it ends with are scored again on
-test rows and fresh samples, because a search also selects what was lucky.
+twice. The search sees training and validation rows. Because a search also selects what was lucky,
+the points it ends with are scored again on fresh samples: on validation rows, to choose by, and on
+test rows, to judge the choice.
 """
 
 import copy
@@ -14,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -43,7 +44,7 @@ MOST_ROWS = 10_000  # of a trial's table, unless told: most of its time goes int
 JUDGED_ROWS = 5_000  # whose distances are taken: the median of more is hardly steadier
 LEAST_POPULATION, MOST_POPULATION = 4, 50  # of NSGA-II: a quarter of the trials
 MOST_POINTS = 10  # of the front that are scored again
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,11 @@ class Point:
     """Temperatures by column, with what the search and then fresh rows made of them."""
 
     temperatures: dict[str, float]
-    privacy: float
+    privacy: float  # in the search
     quality: float
-    test_privacy: float | None
+    valid_privacy: float | None  # of fresh samples, with the search's rows; None: it failed
+    valid_quality: float | None
+    test_privacy: float | None  # of other fresh samples, with rows that nothing was chosen by
     test_quality: float | None
     uniform: float | None = None  # the one temperature of all columns
 
@@ -71,19 +74,19 @@ class Front:
     real: dict[str, float]  # what real rows score: privacy of test rows, quality of training rows
     search: dict[str, Any]  # how it was made
 
-    def scores(self, points: Sequence[Point], *, test: bool) -> np.ndarray:
-        """(points, 2): privacy and quality, turned so that more is better."""
-        found = [
-            (p.test_privacy, p.test_quality) if test else (p.privacy, p.quality)
-            for p in points
-            if not (test and p.test_privacy is None)
-        ]
-        turned: np.ndarray = np.array(found, float).reshape(-1, 2)
-        return np.asarray(turned * signs(self.privacy, self.quality))
+    def scores(self, points: Sequence[Point], rows: Literal["valid", "test"]) -> np.ndarray:
+        """(points, 2): privacy and quality of fresh samples, turned so that more is better; of
+        points that failed -inf."""
+        found = np.array(
+            [(getattr(p, f"{rows}_privacy"), getattr(p, f"{rows}_quality")) for p in points], float
+        ).reshape(-1, 2)
+        turned = found * signs(self.privacy, self.quality)
+        return np.where(np.isnan(turned), -np.inf, turned)
 
     def gain(self) -> tuple[float, float]:
         """What the front and what the ray cover on test rows: two areas above the worst point."""
-        ours, ray = (self.scores(points, test=True) for points in (self.points, self.ray))
+        ours, ray = (self.scores(points, "test") for points in (self.points, self.ray))
+        ours, ray = (scores[np.isfinite(scores).all(1)] for scores in (ours, ray))
         worst = np.concatenate([ours, ray]).min(0, initial=np.inf) - 1e-9
         return hypervolume(ours, worst), hypervolume(ray, worst)
 
@@ -95,8 +98,8 @@ class Front:
         point: int | None = None,
     ) -> Point:
         """The most private point of at least this quality, the best of at least this privacy, or
-        the one of this number (from 1). Goes by the figures of the search, so that those of the
-        test rows stay a fair judgement."""
+        the one of this number (from 1). Looks at the ray too, and goes by fresh samples on
+        validation rows, so that the figures of the test rows stay a fair judgement."""
         if sum(wish is not None for wish in (quality, privacy, point)) != 1:
             raise UserError("Choose a point by one of: quality, privacy, point.")
         if point is not None:
@@ -109,7 +112,8 @@ class Front:
         name = self.privacy if privacy is not None else self.quality
         wished = privacy if privacy is not None else quality
         assert wished is not None
-        scores = self.scores(self.points, test=False).round(4)  # as they are shown
+        points = (*self.points, *self.ray)
+        scores = self.scores(points, "valid").round(4)  # as they are shown
         sign = signs(self.privacy, self.quality)[place]
         good = scores[:, place] >= round(wished * sign, 4)
         if not good.any():
@@ -118,7 +122,7 @@ class Front:
             raise UserError(
                 f"No point of the front has {name} {side} {wished:g}; the best has {best:.4g}."
             )
-        return self.points[int(np.where(good, scores[:, 1 - place], -np.inf).argmax())]
+        return points[int(np.where(good, scores[:, 1 - place], -np.inf).argmax())]
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **dataclasses.asdict(self)}
@@ -300,14 +304,14 @@ def pareto(
             settings=_quick(settings),
             seed=seed,
         )
-        again = dataclasses.replace(
+        check = dataclasses.replace(
             scorer,
-            judge=real_rows.test,
             rows=rows_again or len(real_rows.train),
             settings=settings,
-            seed=derive(seed, "again") % 2**31,
+            seed=derive(seed, "check") % 2**31,
         )
-        real, importances = _real(again)
+        judge = dataclasses.replace(check, judge=real_rows.test, seed=derive(seed, "again") % 2**31)
+        real, importances = _real(judge)
         about = {
             "model": file_fingerprint(path),
             "target": target,
@@ -348,13 +352,18 @@ def pareto(
         front = [found[place] for place in np.flatnonzero(non_dominated(scores * turn))]
         front = _spread(sorted(front, key=lambda trial: trial.values[0] * turn[0]))
         ray = [trial for trial in found if "uniform" in trial.user_attrs]
-        tested = _score_again(job, [*front, *ray], len(found), again, workers)
+        checked, tested = (
+            _score_again(job, [*front, *ray], len(found), again, workers)
+            for again in (check, judge)
+        )
 
     def point(trial: "optuna.trial.FrozenTrial") -> Point:
         return Point(
             {name: trial.params[name] for name in job.columns},
             privacy=trial.values[0],
             quality=trial.values[1],
+            valid_privacy=checked[trial.number][0],
+            valid_quality=checked[trial.number][1],
             test_privacy=tested[trial.number][0],
             test_quality=tested[trial.number][1],
             uniform=trial.user_attrs.get("uniform"),
@@ -371,7 +380,7 @@ def pareto(
         real,
         {
             **about,
-            "rows_again": again.rows,
+            "rows_again": judge.rows,
             "trials": len(found),
             "seconds_per_trial": spent,
             "workers": workers,
@@ -438,9 +447,11 @@ def _real(scorer: Scorer) -> tuple[dict[str, float], dict[str, float]]:
 def _score_again(
     job: TemperatureJob, trials: Sequence[Any], after: int, scorer: Scorer, workers: int
 ) -> dict[int, tuple[float | None, float | None]]:
-    """Privacy and quality of some trials' temperatures on test rows and fresh samples; None of
-    those that failed."""
-    name = f"again after {after}, {scorer.rows} rows, {studies.fingerprint(scorer.judge)}"
+    """Privacy and quality of some trials' temperatures on fresh samples; None of those that
+    failed."""
+    trees = hashlib.blake2b(json.dumps(scorer.settings, sort_keys=True).encode(), digest_size=8)
+    rows = f"{scorer.rows} rows, {studies.fingerprint(scorer.judge)}"
+    name = f"again after {after}, {rows}, {trees.hexdigest()}"
     again = dataclasses.replace(
         job,
         place=dataclasses.replace(job.place, name=name),
@@ -450,7 +461,7 @@ def _score_again(
     params = {trial.number: trial.params for trial in trials}
     study = again.place.open()
     studies.enqueue(study, "of", params)
-    log.info("scoring %d points again, on test rows and fresh samples", len(params))
+    log.info("scoring %d points again, on fresh samples", len(params))
     studies.run(again, trials=len(params), seconds=None, workers=workers, seed=0)
     found = {t.user_attrs.get("of"): (t.values[0], t.values[1]) for t in studies.complete(study)}
     return {number: found.get(number, (None, None)) for number in params}
