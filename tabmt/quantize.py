@@ -48,7 +48,8 @@ class Quantized:
         """The paper's r (eq. 4), in [0, 1]; infinities sit at the ends."""
         finite = self.centres[np.isfinite(self.centres)]
         low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
-        spread = high - low
+        with np.errstate(over="ignore"):
+            spread = high - low
         # Half-sizes keep the difference of two huge floats finite.
         if not np.isfinite(spread):
             ratios = (np.clip(self.centres, low, high) / 2 - low / 2) / (high / 2 - low / 2)
@@ -83,7 +84,8 @@ class Quantized:
         else:
             right = np.searchsorted(atoms, units).clip(0, len(atoms) - 1)
             left = np.maximum(right - 1, 0)
-            with np.errstate(invalid="ignore"):  # infinity minus infinity, settled by `is_atom`
+            # Infinity minus infinity is settled by `is_atom`; too far for a float is far enough.
+            with np.errstate(invalid="ignore", over="ignore"):
                 nearer = np.abs(atoms[left] - units) < np.abs(atoms[right] - units)
             nearest = np.where(nearer, left, right)
             is_atom = atoms[right] == units

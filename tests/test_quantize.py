@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
@@ -41,6 +41,8 @@ def test_codes_of_whole_numbers_round_trip_and_ranges_are_kept(units, quantizer,
 
 @settings(max_examples=150, deadline=None)
 @given(any_floats, st.sampled_from(QUANTIZERS), st.integers(2, 30))
+@example([0.0, 1.7976931348623157e308, -9.9792015476736e291], "kmeans", 3)
+@example([1.7976931348623157e308, -9.9792015476736e291], "kmeans", 2)
 def test_codes_of_floats_round_trip_and_ranges_are_kept(units, quantizer, max_bins):
     check_codes(units, quantizer, max_bins, continuous=True)
 
