@@ -74,7 +74,9 @@ class Columns:
     def _schema(self, path: Path, several: bool) -> pa.Schema:
         with tables.reading(path, "parquet"):
             found = pyarrow.parquet.read_schema(path)
-        return pa.schema([self._wide(field, several) for field in found], found.metadata)
+        index = tables.index_of(found)
+        fields = [self._wide(field, several) for field in found if field.name not in index]
+        return pa.schema(fields, found.metadata)
 
     def _wide(self, field: pa.Field, several: bool) -> pa.Field:
         """Categories of several files have room for those of all of them."""
@@ -111,13 +113,13 @@ class Columns:
         return len(self.column_names)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        place = self.column_names.index(name)
-        dtype = self.schema.field(place).type
+        dtype = self.schema.field(name).type
         chunks: list[pa.Array] = []
         for path, groups in itertools.groupby(self._groups, key=lambda group: group[0]):
             which = [group for _, group, _ in groups]
             with tables.reading(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
                 # By its place: a name with a dot would be looked for inside another column.
+                place = file.schema_arrow.names.index(name)
                 found = file.reader.read_row_groups(which, column_indices=[place])
             chunks += found.column(0).cast(dtype).chunks
         return pa.chunked_array(chunks, dtype)

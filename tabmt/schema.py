@@ -42,6 +42,7 @@ LEAST_ID_ROWS = 20  # in fewer rows, being unique or consecutive may be chance
 KEY_NAME = re.compile(
     r"(?i:(^|[\W_])(id|key|uuid|guid|index|idx|row_?number|row_?id|unnamed: \d+)$)"
     r"|[a-z](Id|ID|Key|Number)$"
+    r"|^$|^__index_level_\d+__$"  # how pandas writes an index into a file
 )
 
 
@@ -386,7 +387,8 @@ def _kind(name: str, values: pa.Array, gaps: int, is_dictionary: bool) -> tuple[
     decimal = pa.types.is_decimal(values.type)
     if whole and distinct == len(values) and len(finite) == len(values) and not decimal:
         if KEY_NAME.search(name):
-            return "id", "whole numbers that differ in every row, under the name of a key"
+            called = "under the name of a key" if name else "without a name, as an index"
+            return "id", f"whole numbers that differ in every row, {called}"
         if unique and int(raw.max()) - int(raw.min()) == len(raw) - 1:
             return "id", "consecutive whole numbers, one to a row"
         if unique and too_wide(raw):

@@ -41,6 +41,7 @@ SUFFIXES: dict[str, SourceKind] = {
 }
 DELIMITERS = ",;\t|"
 STDOUT = "-"
+NAMELESS = re.compile(r"__index_level_\d+__")  # pandas' name for an index that has none
 
 
 def load(source: Any) -> tuple[pa.Table, Source]:
@@ -50,7 +51,7 @@ def load(source: Any) -> tuple[pa.Table, Source]:
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
-        return source, Source("arrow", pandas_metadata(source.schema))
+        return _without_index(source), Source("arrow", pandas_metadata(source.schema))
     family = type(source).__module__.partition(".")[0]
     if family in ("pandas", "polars") and type(source).__name__ == "Series":
         source = source.to_frame()
@@ -116,6 +117,20 @@ def pandas_metadata(schema: pa.Schema) -> str | None:
     note["index_columns"] = []
     note.pop("attributes", None)  # a frame's own notes are no business of a model file
     return json.dumps(note)
+
+
+def index_of(schema: pa.Schema) -> list[str]:
+    """The columns in which pandas keeps an index without a name; to pandas they are none."""
+    note = json.loads((schema.metadata or {}).get(b"pandas", "{}"))
+    named = [name for name in note.get("index_columns", []) if isinstance(name, str)]
+    found = [name for name in named if NAMELESS.fullmatch(name) and name in schema.names]
+    if found:
+        log.info("the pandas index in %s is not a column and is left out", ", ".join(found))
+    return found
+
+
+def _without_index(table: pa.Table) -> pa.Table:
+    return table.drop_columns(index_of(table.schema))
 
 
 def give_back(table: pa.Table, schema: Schema, kind: Given | None = None) -> Any:
@@ -210,7 +225,7 @@ def read_file(path: Path) -> tuple[pa.Table, Source]:
         else:
             with pa.memory_map(str(path)) as file:
                 table = pa.Table.from_batches(_ipc_batches(file))
-    return table, Source(kind, pandas_metadata(table.schema))
+    return _without_index(table), Source(kind, pandas_metadata(table.schema))
 
 
 def batches(source: Any, rows: int) -> tuple[Iterator[pa.Table], int | None]:
@@ -241,12 +256,15 @@ def _file_batches(path: Path, kind: SourceKind) -> Iterator[pa.Table]:
         elif kind == "parquet":
             with pyarrow.parquet.ParquetFile(path) as file:
                 schema = file.schema_arrow
-                yield schema.empty_table()
+                index = index_of(schema)
+                yield schema.empty_table().drop_columns(index)
                 for batch in file.iter_batches(batch_size=1 << 16):
-                    yield pa.Table.from_batches([batch], schema)
+                    yield pa.Table.from_batches([batch], schema).drop_columns(index)
         else:
             with pa.memory_map(str(path)) as file:
-                yield from (pa.Table.from_batches([batch]) for batch in _ipc_batches(file))
+                found = _ipc_batches(file)
+                index = index_of(found[0].schema)
+                yield from (pa.Table.from_batches([one]).drop_columns(index) for one in found)
 
 
 def in_parts(tables: Iterator[pa.Table], rows: int) -> Iterator[pa.Table]:

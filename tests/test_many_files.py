@@ -61,6 +61,20 @@ def test_files_give_the_model_that_one_table_gives(tmp_path, ending):
         assert many.sample(50, seed=0).equals(one.sample(50, seed=0))
 
 
+def test_an_index_that_pandas_wrote_is_no_column_of_several_files(tmp_path):
+    frame = mixed_frame().sample(frac=1, random_state=0)  # its index is then written
+    for number, part in enumerate((frame[:100], frame[100:])):
+        table = pa.Table.from_pandas(part)
+        first = ["__index_level_0__", *frame.columns]  # wherever it stands
+        pq.write_table(table.select(first) if number else table, tmp_path / f"{number}.parquet")
+    found = open_table(tmp_path)[0]
+    assert found.column_names == list(frame.columns)
+    for name in frame.columns:
+        assert found.column(name).combine_chunks().to_pylist() == [
+            *(row for row in pa.Table.from_pandas(frame).column(name).to_pylist()),
+        ]
+
+
 def test_a_large_file_is_read_column_by_column(tmp_path, monkeypatch):
     path = tmp_path / "table.parquet"
     mixed_frame().to_parquet(path)

@@ -157,6 +157,24 @@ def test_an_index_left_out_is_told(caplog):
     ]
 
 
+@pytest.mark.parametrize("ending", ["parquet", "feather"])
+def test_an_index_that_pandas_wrote_into_a_file_is_no_column(tmp_path, caplog, ending):
+    frame = pd.DataFrame({"a": range(40), "b": list("xy") * 20}).sample(frac=1, random_state=0)
+    path = tmp_path / f"rows.{ending}"
+    if ending == "parquet":
+        frame.to_parquet(path)
+    else:
+        pa.feather.write_feather(pa.Table.from_pandas(frame), path)
+    caplog.set_level("INFO")
+    assert tables.load(path)[0].column_names == ["a", "b"]
+    assert "__index_level_0__ is not a column and is left out" in caplog.text
+    parts, _ = tables.batches(path, 15)
+    assert [part.column_names for part in parts] == [["a", "b"]] * 3
+    assert tables.load(pa.Table.from_pandas(frame))[0].column_names == ["a", "b"]
+    named = pa.Table.from_pandas(frame.rename_axis("person"))  # a name that somebody gave it
+    assert tables.load(named)[0].column_names == ["a", "b", "person"]
+
+
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [

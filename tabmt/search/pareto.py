@@ -311,7 +311,6 @@ def pareto(
             seed=derive(seed, "check") % 2**31,
         )
         judge = dataclasses.replace(check, judge=real_rows.test, seed=derive(seed, "again") % 2**31)
-        real, importances = _real(judge)
         about = {
             "model": file_fingerprint(path),
             "target": target,
@@ -326,16 +325,19 @@ def pareto(
         kept = str(Path(folder) / "trials.journal" if storage is None else storage)
         turn = signs(privacy, quality)
         directions = tuple("maximize" if sign > 0 else "minimize" for sign in turn)
+        place = Place(kept, "search", directions)
+        study = place.open()
+        studies.claim(study, about, kept)  # mistakes are said before anything takes time
+        log.info("scoring real rows, to compare")
+        real, importances = _real(judge)
         job = TemperatureJob(
-            Place(kept, "search", directions),
+            place,
             scorer,
             tuple(coded.column.name for coded in loaded.learned_.codec.token_columns),
             sampler,
             population=max(LEAST_POPULATION, min(MOST_POPULATION, trials // 4)),
             importances=importances,
         )
-        study = job.place.open()
-        studies.claim(study, about, kept)
         studies.enqueue(study, "uniform", {t: dict.fromkeys(job.columns, t) for t in RAY})
 
         def look(study: "optuna.Study") -> None:
