@@ -225,7 +225,7 @@ def evaluate(
             raise UserError(f"There is no folder {str(Path(path).parent)!r} to write into.")
     front = None
     if front_file is not None:
-        from tabmt.search.pareto import Front
+        from tabmt.search.front import Front
 
         front = Front.load(front_file)
     judge = Judge.of(

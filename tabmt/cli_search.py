@@ -103,6 +103,7 @@ def search(
 @click.argument("front")
 @click.argument("model")
 @click.option("--quality", type=float, help="the most private point that is at least this good")
+@click.option("--loss", type=float, help="the most private point at most so far below real rows")
 @click.option("--privacy", type=float, help="the best point that is at least this private")
 @click.option("--point", type=int, help="the point of this number, as `pareto show` counts them")
 @click.option("--output", "-o", required=True, help="the model file to write, NAME.tabmt")
@@ -110,6 +111,7 @@ def apply(
     front: str,
     model: str,
     quality: float | None,
+    loss: float | None,
     privacy: float | None,
     point: int | None,
     output: str,
@@ -120,13 +122,14 @@ def apply(
     Example:
       tabmt pareto apply front.json people.tabmt --quality 0.80 -o private.tabmt
     """
-    from tabmt.search.pareto import Front, file_fingerprint
+    from tabmt.search.front import Front
     from tabmt.search.pareto import apply as carry
+    from tabmt.search.pareto import file_fingerprint
     from tabmt.synthesizer import TabMT
 
     target = _file_to_write(output)
     found = Front.load(front)
-    chosen = found.choose(quality=quality, privacy=privacy, point=point)
+    chosen = found.choose(quality=quality, loss=loss, privacy=privacy, point=point)
     carry(TabMT.load(model), chosen).save(target)
     if found.search["model"] != file_fingerprint(model):
         log.warning(
@@ -155,7 +158,7 @@ def show_(front: str, output: str | None) -> None:
       tabmt pareto show front.json -o front.html
     """
     from tabmt.report import write_front
-    from tabmt.search.pareto import Front
+    from tabmt.search.front import Front
 
     target = None if output is None else _file_to_write(output, PICTURES)
     found = Front.load(front)
@@ -252,7 +255,7 @@ def _show_front(front: Any) -> None:
         for values in [(p.valid_privacy, p.valid_quality, p.test_privacy, p.test_quality)]
     ]
     real = (front.real["privacy"], front.real["quality"])
-    rows.append(("real rows", "", "", *map(_number, real)))
+    rows.append(("real rows", "", _number(front.real["valid_quality"]), *map(_number, real)))
     show(names, rows, f"{front.privacy} against {front.quality} of {front.target!r}")
 
 

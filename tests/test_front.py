@@ -1,15 +1,18 @@
-"""Points that no other beats, and the area they cover, against counting by hand."""
+"""Points that no other beats, the area they cover, and which is taken, against doing it by hand."""
+
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tabmt import UserError
 from tabmt.console import plot
 from tabmt.metrics.privacy import membership_auc
 from tabmt.metrics.view import Lens
 from tabmt.schema import infer
-from tabmt.search.front import hypervolume, non_dominated, signs
+from tabmt.search.front import Front, Point, hypervolume, non_dominated, signs
 from tabmt.tables import load
 from tests.tables import mixed_frame
 
@@ -77,3 +80,80 @@ def test_the_live_picture_marks_the_front():
         plot(np.array([0.1, 0.3, 0.2]), 5, ("mle",)) == "trial 3 of 5: best mle 0.3000, last 0.2000"
     )
     assert plot(np.zeros((0, 2)), 5, ("dcr", "mle")) == "trial 0 of 5"
+
+
+# --- which point is taken -----------------------------------------------------------------------
+
+
+def point(privacy: float | None, quality: float | None, uniform: float | None = None) -> Point:
+    """Scored so on validation rows; the search was luckier, the test rows tell another story."""
+    lucky = None if quality is None else quality + 0.5
+    heat = {"a": 1.0}
+    return Point(heat, 9.0, lucky or 9.0, privacy, quality, 0.0, 0.0, uniform)
+
+
+def front_of(points: list[Point], ray: list[Point], **names: Any) -> Front:
+    names = {"privacy": "dcr", "quality": "mle", **names}
+    real = {"privacy": 1.0, "quality": 0.3, "valid_quality": 0.9}
+    return Front(**names, target="a", points=tuple(points), ray=tuple(ray), tried=(), real=real,
+                 search={})  # fmt: skip
+
+
+POINTS = [point(1, 0.9), point(2, 0.8), point(3, 0.6), point(4, 0.85)]
+WARM = [point(0.5, 0.95, 0.7), point(1.5, 0.7, 1.2)]
+
+
+@pytest.mark.parametrize(
+    ("wish", "chosen"),
+    [
+        ({"quality": 0.88}, POINTS[0]),
+        ({"quality": 0.75}, POINTS[1]),  # the fourth is beyond one that falls short
+        ({"quality": 0.8}, POINTS[1]),
+        ({"quality": 0.5}, POINTS[3]),
+        ({"quality": 0.93}, WARM[0]),  # no point of the front is so good
+        ({"loss": 0.1}, POINTS[1]),
+        ({"loss": -0.03}, WARM[0]),
+        ({"privacy": 0.4}, WARM[0]),
+        ({"privacy": 0.9}, POINTS[0]),
+        ({"privacy": 2.5}, POINTS[3]),
+        ({"point": 3}, POINTS[2]),
+    ],
+    ids=str,
+)
+def test_the_point_that_a_wish_gets(wish, chosen):
+    for order in (POINTS, POINTS[::-1]) if "point" not in wish else (POINTS,):
+        assert front_of(order, WARM).choose(**wish) is chosen
+
+
+def test_scores_of_which_less_is_better_are_chosen_the_other_way_round():
+    points = [point(0.9, 0.6), point(0.7, 0.7), point(0.6, 0.9), point(0.5, 0.65)]
+    front = front_of(points, [], privacy="closer", quality="detector")
+    assert front.choose(quality=0.75) is points[1]
+    assert front.choose(quality=0.9) is points[3]
+    assert front.choose(privacy=0.65) is points[3]
+    assert front.choose(loss=-0.2) is points[1]  # real rows have 0.9
+
+
+def test_a_point_whose_scoring_failed_is_passed_over():
+    failed = point(None, None)
+    front = front_of([failed, *POINTS], WARM)
+    assert front.choose(quality=0.75) is POINTS[1]
+    assert front.choose(privacy=2.5) is POINTS[3]
+    with pytest.raises(UserError, match="No point of the front has dcr at least 0"):
+        front_of([failed], []).choose(privacy=0.0)
+
+
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        ({}, "Choose a point by one of: quality, loss, privacy, point."),
+        ({"quality": 0.5, "point": 1}, "Choose a point by one of: quality, loss, privacy, point."),
+        ({"quality": 2.0}, "No point of the front has mle at least 2; the best has 0.95."),
+        ({"privacy": 99.0}, "No point of the front has dcr at least 99; the best has 4."),
+        ({"point": 0}, "The point is 0, but the front has the points 1 to 4."),
+    ],
+)
+def test_a_point_that_is_not_there_gets_a_sentence(wish, sentence):
+    with pytest.raises(UserError) as error:
+        front_of(POINTS, WARM).choose(**wish)
+    assert str(error.value) == sentence

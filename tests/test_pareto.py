@@ -1,6 +1,5 @@
 """The search of temperatures on a small real table, with real trials, kills and databases."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -17,8 +16,8 @@ from click.testing import CliRunner
 from tabmt import TabMT, UserError, pareto
 from tabmt.cli import main
 from tabmt.demo import penguins
-from tabmt.search.front import non_dominated
-from tabmt.search.pareto import RAY, Front, apply
+from tabmt.search.front import Front, non_dominated
+from tabmt.search.pareto import RAY, apply
 from tabmt.search.studies import Place, complete
 from tests.conftest import TINY
 
@@ -144,52 +143,11 @@ def test_an_applied_point_is_what_sample_uses(front, folder, tmp_path):
     assert one.equals(model.sample(200, seed=1, temperature=mixed))
 
 
-def test_points_are_chosen_by_quality_privacy_or_number(front):
-    all_points = (*front.points, *front.ray)
-    best = max(p.valid_quality for p in all_points)
-    assert round(front.choose(quality=best).valid_quality, 4) == round(best, 4)
-    for wish in all_points:
-        chosen = front.choose(quality=wish.valid_quality)
-        good = [p for p in all_points if round(p.valid_quality, 4) >= round(wish.valid_quality, 4)]
-        assert chosen in good
-        assert chosen.valid_privacy >= max(p.valid_privacy for p in good) - 1e-4
-        chosen = front.choose(privacy=wish.valid_privacy)
-        good = [p for p in all_points if round(p.valid_privacy, 4) >= round(wish.valid_privacy, 4)]
-        assert chosen.valid_quality >= max(p.valid_quality for p in good) - 1e-4
-    assert front.choose(point=1) == front.points[0]
-
-
-def test_a_point_whose_scoring_failed_is_not_chosen(front):
-    first, second, *rest = front.ray
-    failed = dataclasses.replace(first, valid_privacy=None, valid_quality=None)
-    few = dataclasses.replace(front, points=(), ray=(failed, second, *rest))
-    assert few.choose(privacy=0.0).valid_privacy is not None
-    alone = dataclasses.replace(front, points=(failed,), ray=())
-    with pytest.raises(UserError, match="No point of the front has dcr at least 0"):
-        alone.choose(privacy=0.0)
-
-
 def test_what_is_chosen_by_and_what_judges_are_fresh_samples(front):
     """Three tables of the same temperatures: of the trial, of the choice and of the judgement."""
     for point in (*front.points, *front.ray):
         found = {point.privacy, point.valid_privacy, point.test_privacy}
         assert len(found) == 3
-
-
-@pytest.mark.parametrize(
-    ("wish", "sentence"),
-    [
-        ({}, "Choose a point by one of: quality, privacy, point."),
-        ({"quality": 0.5, "point": 1}, "Choose a point by one of: quality, privacy, point."),
-        ({"quality": 2.0}, "No point of the front has mle at least 2; the best has"),
-        ({"privacy": 99.0}, "No point of the front has dcr at least 99; the best has"),
-        ({"point": 0}, "The point is 0, but the front has the points 1 to"),
-    ],
-)
-def test_a_point_that_is_not_there_gets_a_sentence(front, wish, sentence):
-    with pytest.raises(UserError) as error:
-        front.choose(**wish)
-    assert str(error.value).startswith(sentence)
 
 
 def test_a_front_comes_back_from_its_file(front, tmp_path):
@@ -293,6 +251,11 @@ def test_apply_and_show_on_the_command_line(front, folder, tmp_path):
     assert "on test rows, by which nothing was chosen" in said
     carried = TabMT.load(tmp_path / "private.tabmt").card_.temperatures
     assert carried == front.choose(quality=quality).temperatures
+    most = front.real["valid_quality"] + 1
+    tabmt("apply", tmp_path / "front.json", folder / "model.tabmt", "--loss", most, "-o",
+          tmp_path / "private.tabmt")  # fmt: skip
+    carried = TabMT.load(tmp_path / "private.tabmt").card_.temperatures
+    assert carried == front.choose(loss=most).temperatures
     for name, start in (("a.svg", b"<svg"), ("a.png", b"\x89PNG"), ("a.html", b"<!doctype html>")):
         tabmt("show", tmp_path / "front.json", "-o", tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(start)

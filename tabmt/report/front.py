@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from tabmt.report import charts
 
 if TYPE_CHECKING:
-    from tabmt.search.pareto import Front
+    from tabmt.search.front import Front
 
 FRONT, RAY, TRIED = charts.SYNTHETIC, "#d97706", charts.REAL
 TITLES = {

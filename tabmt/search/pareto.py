@@ -15,18 +15,18 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tabmt import tables
 from tabmt.config import Privacy, Quality, SamplerName
-from tabmt.errors import ModelFileError, UserError, read_json
+from tabmt.errors import UserError
 from tabmt.learned import token_column
 from tabmt.metrics import fidelity, privacy, utility
 from tabmt.metrics.view import Lens, View
 from tabmt.search import studies
-from tabmt.search.front import hypervolume, non_dominated, signs
+from tabmt.search.front import Front, Point, non_dominated, signs
 from tabmt.search.guided import GuidedSampler
 from tabmt.search.studies import Place, check_choice, import_optuna
 from tabmt.seeds import derive, numpy_stream
@@ -44,106 +44,6 @@ MOST_ROWS = 10_000  # of a trial's table, unless told: most of its time goes int
 JUDGED_ROWS = 5_000  # whose distances are taken: the median of more is hardly steadier
 LEAST_POPULATION, MOST_POPULATION = 4, 50  # of NSGA-II: a quarter of the trials
 MOST_POINTS = 10  # of the front that are scored again
-FORMAT = 2
-
-
-@dataclass(frozen=True)
-class Point:
-    """Temperatures by column, with what the search and then fresh rows made of them."""
-
-    temperatures: dict[str, float]
-    privacy: float  # in the search
-    quality: float
-    valid_privacy: float | None  # of fresh samples, with the search's rows; None: it failed
-    valid_quality: float | None
-    test_privacy: float | None  # of other fresh samples, with rows that nothing was chosen by
-    test_quality: float | None
-    uniform: float | None = None  # the one temperature of all columns
-
-
-@dataclass(frozen=True)
-class Front:
-    """What a search found. The points run from the most faithful to the most private."""
-
-    privacy: Privacy
-    quality: Quality
-    target: str
-    points: tuple[Point, ...]  # those that no other trial beats, or some of many
-    ray: tuple[Point, ...]  # the same temperature for all columns
-    tried: tuple[tuple[float, float], ...]  # privacy and quality of every trial
-    real: dict[str, float]  # what real rows score: privacy of test rows, quality of training rows
-    search: dict[str, Any]  # how it was made
-
-    def scores(self, points: Sequence[Point], rows: Literal["valid", "test"]) -> np.ndarray:
-        """(points, 2): privacy and quality of fresh samples, turned so that more is better; of
-        points that failed -inf."""
-        found = np.array(
-            [(getattr(p, f"{rows}_privacy"), getattr(p, f"{rows}_quality")) for p in points], float
-        ).reshape(-1, 2)
-        turned = found * signs(self.privacy, self.quality)
-        return np.where(np.isnan(turned), -np.inf, turned)
-
-    def gain(self) -> tuple[float, float]:
-        """What the front and what the ray cover on test rows: two areas above the worst point."""
-        ours, ray = (self.scores(points, "test") for points in (self.points, self.ray))
-        ours, ray = (scores[np.isfinite(scores).all(1)] for scores in (ours, ray))
-        worst = np.concatenate([ours, ray]).min(0, initial=np.inf) - 1e-9
-        return hypervolume(ours, worst), hypervolume(ray, worst)
-
-    def choose(
-        self,
-        *,
-        quality: float | None = None,
-        privacy: float | None = None,
-        point: int | None = None,
-    ) -> Point:
-        """The most private point of at least this quality, the best of at least this privacy, or
-        the one of this number (from 1). Looks at the ray too, and goes by fresh samples on
-        validation rows, so that the figures of the test rows stay a fair judgement."""
-        if sum(wish is not None for wish in (quality, privacy, point)) != 1:
-            raise UserError("Choose a point by one of: quality, privacy, point.")
-        if point is not None:
-            if not 1 <= point <= len(self.points):
-                raise UserError(
-                    f"The point is {point}, but the front has the points 1 to {len(self.points)}."
-                )
-            return self.points[point - 1]
-        place = 0 if privacy is not None else 1
-        name = self.privacy if privacy is not None else self.quality
-        wished = privacy if privacy is not None else quality
-        assert wished is not None
-        points = (*self.points, *self.ray)
-        scores = self.scores(points, "valid").round(4)  # as they are shown
-        sign = signs(self.privacy, self.quality)[place]
-        good = scores[:, place] >= round(wished * sign, 4)
-        if not good.any():
-            best = scores[:, place].max() * sign
-            side = "at most" if sign < 0 else "at least"
-            raise UserError(
-                f"No point of the front has {name} {side} {wished:g}; the best has {best:.4g}."
-            )
-        return points[int(np.where(good, scores[:, 1 - place], -np.inf).argmax())]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **dataclasses.asdict(self)}
-
-    def save(self, path: str | Path) -> None:
-        text = json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n"
-        tables.write_text(Path(path), text)
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Front":
-        data = read_json(str(path), "front")
-        try:
-            assert data.pop("format") == FORMAT
-            for name in ("points", "ray"):
-                data[name] = tuple(Point(**point) for point in data[name])
-            data["tried"] = tuple((float(one), float(other)) for one, other in data["tried"])
-            return cls(**data)
-        except (KeyError, TypeError, ValueError, AssertionError) as error:
-            raise ModelFileError(
-                f"{str(path)!r} is not a front that `tabmt pareto search` of this version wrote."
-            ) from error
 
 
 @dataclass(frozen=True)
@@ -427,21 +327,25 @@ def _quick(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _real(scorer: Scorer) -> tuple[dict[str, float], dict[str, float]]:
     """What real rows score, and how much each column tells of the target."""
-    learned = utility.ml_efficiency(
-        scorer.train,
-        scorer.valid,
-        scorer.judge,
-        scorer.target,
-        settings=scorer.settings,
-        seed=scorer.seed,
+    learned, on_valid = (
+        utility.ml_efficiency(
+            scorer.train,
+            scorer.valid,
+            rows,
+            scorer.target,
+            settings=scorer.settings,
+            seed=scorer.seed,
+        )
+        for rows in (scorer.judge, scorer.valid)
     )
-    quality = learned.score
-    if scorer.quality == "detector":
-        quality = _detector(scorer.judge, scorer.train, scorer.seed)
     found = {
         "privacy": privacy_of(scorer.privacy, scorer.judge, scorer.train, scorer.valid),
-        "quality": quality,
+        "quality": learned.score,
+        "valid_quality": on_valid.score,
     }
+    if scorer.quality == "detector":
+        found["quality"] = _detector(scorer.judge, scorer.train, scorer.seed)
+        found["valid_quality"] = _detector(scorer.valid, scorer.train, scorer.seed)
     top = max(learned.importances.values(), default=0.0)
     return found, {**learned.importances, scorer.target: top}
 
