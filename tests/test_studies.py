@@ -81,3 +81,85 @@ def test_what_a_worker_that_died_had_begun_is_done_by_another(tmp_path: Path, st
     trials = complete(place.open())
     assert sorted(trial.values[0] for trial in trials) == queued(40)
     assert {trial.user_attrs["number"] for trial in trials} == set(queued(40))
+
+
+def test_what_another_machine_left_is_done_here_and_nothing_else(tmp_path: Path):
+    place = Place(str(tmp_path / "trials.journal"), "queue", ("maximize",))
+    wanted = {x: {"x": x} for x in queued(3)}
+    study = place.open()
+    studies.enqueue(study, "number", wanted)
+    study.ask().set_user_attr("worker", ("another machine", 1, "born"))
+    for elsewhere in (False, True):
+        studies.enqueue(study, "number", wanted, elsewhere=elsewhere)
+        every = studies.finished(study) + studies.waiting(study)
+        studies.run(QueueJob(place), trials=every, seconds=None, workers=1, seed=0, queue="number")
+        assert len(complete(study)) == 2 + elsewhere
+    assert sorted(trial.user_attrs["number"] for trial in complete(study)) == queued(3)
+
+
+def test_only_the_queue_is_done_when_more_is_permitted(tmp_path: Path):
+    place = Place(str(tmp_path / "trials.journal"), "queue", ("maximize",))
+    studies.enqueue(place.open(), "number", {x: {"x": x} for x in queued(3)})
+    studies.run(QueueJob(place), trials=9, seconds=None, workers=1, seed=0, queue="number")
+    assert sorted(trial.values[0] for trial in complete(place.open())) == queued(3)
+
+
+def drawn(storage: Path, starts: int) -> list[float]:
+    place = Place(str(storage), "random", ("maximize",))
+    for _ in range(starts):  # of other machines, none of which has finished a trial
+        studies.run(QueueJob(place), trials=3, seconds=-1, workers=1, seed=0)
+    studies.run(QueueJob(place), trials=3, seconds=None, workers=1, seed=0)
+    return [trial.params["x"] for trial in complete(place.open())]
+
+
+def test_machines_that_share_a_study_draw_different_parameters(tmp_path: Path):
+    first, same, second = (drawn(tmp_path / str(n), starts) for n, starts in enumerate((0, 0, 1)))
+    assert first == same
+    assert not set(first) & set(second)
+
+
+class BuryingSampler(optuna.samplers.RandomSampler):
+    """While it draws, another process looks for trials that nobody works on."""
+
+    place: Place
+
+    def sample_independent(self, *about):
+        studies.bury(self.place.open())
+        return super().sample_independent(*about)
+
+
+@dataclass(frozen=True)
+class BuriedJob(QueueJob):
+    def sampler(self, seed: int):
+        sampler = BuryingSampler(seed=seed)
+        sampler.place = self.place
+        return sampler
+
+
+def test_a_trial_is_not_given_up_while_its_parameters_are_drawn(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(studies, "NAMELESS_SECONDS", 0.0)
+    job = BuriedJob(Place(str(tmp_path / "trials.journal"), "slow", ("maximize",)))
+    studies.run(job, trials=2, seconds=None, workers=1, seed=0)
+    assert len(complete(job.place.open())) == 2
+
+
+@dataclass(frozen=True)
+class GivenUpJob(QueueJob):
+    def prepare(self):
+        def perform(trial):
+            if trial.number == 0:
+                self.place.open().tell(0, state=optuna.trial.TrialState.FAIL)
+            return [trial.params["x"] if trial.number < 2 else float("nan")]
+
+        return perform
+
+
+def test_trials_given_up_by_others_and_scores_that_are_no_numbers(tmp_path: Path, caplog):
+    job = GivenUpJob(Place(str(tmp_path / "trials.journal"), "odd", ("maximize",)))
+    studies.run(job, trials=3, seconds=None, workers=1, seed=0)
+    study = job.place.open()
+    assert [trial.state.name for trial in study.trials] == ["FAIL", "COMPLETE", "FAIL"]
+    assert "trial 0 was given up by another process" in caplog.text
+    assert study.trials[2].user_attrs["error"] == (
+        "The scores are [nan]: too few rows to judge on, or to learn from."
+    )

@@ -27,7 +27,6 @@ from tabmt.metrics import fidelity, privacy, utility
 from tabmt.metrics.view import Lens, View
 from tabmt.search import studies
 from tabmt.search.front import Front, Point, non_dominated, signs
-from tabmt.search.guided import GuidedSampler
 from tabmt.search.studies import Place, check_choice, import_optuna
 from tabmt.seeds import derive, numpy_stream
 from tabmt.synthesizer import TabMT
@@ -123,6 +122,8 @@ class TemperatureJob:
 
     def sampler(self, seed: int) -> "optuna.samplers.BaseSampler":
         samplers = import_optuna().samplers
+        from tabmt.search.guided import GuidedSampler  # is one of Optuna's, which may be missing
+
         made: dict[str, Callable[[], optuna.samplers.BaseSampler]] = {
             "nsga2": lambda: samplers.NSGAIISampler(population_size=self.population, seed=seed),
             "tpe": lambda: samplers.TPESampler(seed=seed, multivariate=True),
@@ -249,7 +250,7 @@ def pareto(
         )
         found = studies.complete(study)
         if not found:
-            raise studies.why_none(study)
+            raise studies.why_none(study, limited=seconds is not None)
         scores = np.array([trial.values for trial in found])
         front = [found[place] for place in np.flatnonzero(non_dominated(scores * turn))]
         front = _spread(sorted(front, key=lambda trial: trial.values[0] * turn[0]))
@@ -366,10 +367,12 @@ def _score_again(
     )
     params = {trial.number: trial.params for trial in trials}
     study = again.place.open()
-    studies.enqueue(study, "of", params)
     log.info("scoring %d points again, on fresh samples", len(params))
-    studies.run(again, trials=len(params), seconds=None, workers=workers, seed=0)
-    found = {t.user_attrs.get("of"): (t.values[0], t.values[1]) for t in studies.complete(study)}
+    for elsewhere in (False, True):  # what another machine began and did not finish, is done here
+        studies.enqueue(study, "of", params, elsewhere=elsewhere)
+        every = studies.finished(study) + studies.waiting(study)
+        studies.run(again, trials=every, seconds=None, workers=workers, seed=0, queue="of")
+    found = {t.user_attrs["of"]: (t.values[0], t.values[1]) for t in studies.complete(study)}
     return {number: found.get(number, (None, None)) for number in params}
 
 

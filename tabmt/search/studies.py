@@ -5,6 +5,7 @@ when a process dies, and several machines can share one storage. What a trial do
 """
 
 import ctypes
+import dataclasses
 import hashlib
 import logging
 import multiprocessing
@@ -168,18 +169,26 @@ def bury(study: "Study") -> int:
                 buried += 1
         if young <= 0:
             return buried
-        time.sleep(young + 0.1)
+        time.sleep(min(young, NAMELESS_SECONDS) + 0.1)  # a clock may be wrong by any time
 
 
-def enqueue(study: "Study", key: str, wanted: Mapping[Any, Mapping[str, Any]]) -> None:
+def enqueue(
+    study: "Study",
+    key: str,
+    wanted: Mapping[Any, Mapping[str, Any]],
+    *,
+    elsewhere: bool = False,
+) -> None:
     """See that each of these parameters is tried once: `key` is the attribute that tells which.
 
-    Called at every start, because a search may have died at any point of the first time.
+    Called at every start, because a search may have died at any point of the first time; what
+    failed is then tried again. With `elsewhere`, instead what another machine has begun is.
     """
     if again := bury(study):
         log.info("%d trials of an interrupted search were given up", again)
-    gone = import_optuna().trial.TrialState.FAIL
-    known = {t.user_attrs.get(key) for t in study.get_trials(deepcopy=False) if t.state != gone}
+    states = import_optuna().trial.TrialState
+    undone = states.RUNNING if elsewhere else states.FAIL
+    known = {t.user_attrs.get(key) for t in study.get_trials(deepcopy=False) if t.state != undone}
     for name, params in wanted.items():
         if name not in known:
             study.enqueue_trial(dict(params), user_attrs={key: name})
@@ -200,6 +209,18 @@ def _born(pid: int) -> str:
     return "alive"
 
 
+@dataclass(frozen=True)
+class Stint:
+    """What the workers of one start are to do."""
+
+    job: Job
+    trials: int  # that there shall be in all
+    ended: int  # that there were
+    until: float | None  # no trial begins later
+    seed: int
+    queue: str | None
+
+
 def run(
     job: Job,
     *,
@@ -207,52 +228,51 @@ def run(
     seconds: float | None,
     workers: int,
     seed: int,
+    queue: str | None = None,
     on_look: Callable[["Study"], None] = lambda study: None,
 ) -> None:
     """Work on a study until it has so many finished trials, or the time is up.
 
     `on_look` is called whenever trials may have finished. A trial that has begun is finished; what
-    a worker that died had begun is done by another.
+    a worker that died had begun is done by another. With a `queue`, only trials that `enqueue` made
+    under that key are done.
     """
     study = job.place.open()
+    # A resumed search must not draw again what the first run drew, nor one machine what another.
+    starts = study.user_attrs.get("starts", 0)
+    study.set_user_attr("starts", starts + 1)
+    seed = derive(seed, "start", starts) if starts else seed
     until = None if seconds is None else time.time() + seconds
-    ended, before = finished(study), -1
-    if workers == 1 and ended < trials:
-        counter = iter(range(trials - ended))
+    stint = Stint(job, trials, finished(study), until, seed, queue)
+    if workers == 1 and stint.ended < trials:
+        counter = iter(range(trials - stint.ended))
 
         def permitted() -> bool:
             on_look(study)
             return next(counter, None) is not None
 
-        _work(job, permitted, trials, until, seed, ended)
-    while workers > 1 and before < ended < trials and (until is None or time.time() < until):
-        if _share(job, study, trials, until, workers, seed, ended, on_look):
-            break
+        _work(stint, permitted)
+    while workers > 1 and stint.ended < trials and (until is None or time.time() < until):
+        whole = _share(stint, study, workers, on_look)
         bury(study)
-        ended, before = finished(study), ended
+        before, stint = stint.ended, dataclasses.replace(stint, ended=finished(study))
+        if whole or stint.ended == before:
+            break
     on_look(study)
 
 
-def _share(
-    job: Job,
-    study: "Study",
-    trials: int,
-    until: float | None,
-    workers: int,
-    seed: int,
-    ended: int,
-    on_look: Callable[["Study"], None],
-) -> bool:
+def _share(stint: Stint, study: "Study", workers: int, on_look: Callable[["Study"], None]) -> bool:
     """Have worker processes begin as many trials as are still to be finished; False if one died."""
     context = multiprocessing.get_context("spawn")
-    left = context.Value("i", trials - ended)
+    permits = stint.trials - stint.ended
+    left = context.Value("i", permits)
     errors = context.SimpleQueue()
     processes = [
         context.Process(
             target=_worker,
-            args=(job, left, trials, until, seed + place, ended, errors, os.getpid()),
+            args=(dataclasses.replace(stint, seed=stint.seed + place), left, errors, os.getpid()),
         )
-        for place in range(min(workers, trials - ended))
+        for place in range(min(workers, permits))
     ]
     with _one_thread_each():
         for process in processes:
@@ -294,21 +314,16 @@ def complete(study: "Study") -> list["optuna.trial.FrozenTrial"]:
     return study.get_trials(deepcopy=False, states=(state,))
 
 
+def waiting(study: "Study") -> int:
+    return len(study.get_trials(deepcopy=False, states=(import_optuna().trial.TrialState.WAITING,)))
+
+
 def finished(study: "Study") -> int:
     states = import_optuna().trial.TrialState
     return len(study.get_trials(deepcopy=False, states=(states.COMPLETE, states.PRUNED)))
 
 
-def _worker(
-    job: Job,
-    left: Any,
-    trials: int,
-    until: float | None,
-    seed: int,
-    ended: int,
-    errors: Any,
-    parent: int,
-) -> None:
+def _worker(stint: Stint, left: Any, errors: Any, parent: int) -> None:
     _die_with(parent)
 
     def permitted() -> bool:
@@ -317,7 +332,7 @@ def _worker(
             return bool(left.value >= 0)
 
     try:
-        _work(job, permitted, trials, until, seed, ended)
+        _work(stint, permitted)
     except UserError as error:
         errors.put(error)
     except KeyboardInterrupt:
@@ -337,43 +352,74 @@ def _die_with(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _work(
-    job: Job,
-    permitted: Callable[[], bool],
-    trials: int,
-    until: float | None,
-    seed: int,
-    ended: int,
+def _work(stint: Stint, permitted: Callable[[], bool]) -> None:
+    optuna = import_optuna()
+    states = optuna.trial.TrialState
+    job, me = stint.job, (socket.gethostname(), os.getpid(), _born(os.getpid()))
+    study = job.place.open(job.sampler(derive(stint.seed, stint.ended) % 2**31))
+    perform = job.prepare()
+    while (stint.until is None or time.time() < stint.until) and permitted():
+        if finished(study) >= stint.trials:  # other machines may have done the rest
+            return
+        trial = study.ask()
+        if stint.queue is not None and stint.queue not in trial.user_attrs:
+            study.tell(trial, state=states.FAIL)  # another has taken the last of the queue
+            return
+        trial.set_user_attr("worker", me)  # before parameters are drawn, which may take long
+        try:
+            _perform(study, trial, job.distributions(), perform)
+        except optuna.exceptions.UpdateFinishedTrialError:
+            log.warning("trial %d was given up by another process", trial.number)
+
+
+def _perform(
+    study: "Study",
+    trial: "optuna.Trial",
+    distributions: Mapping[str, Any],
+    perform: Callable[["optuna.Trial"], Sequence[float]],
 ) -> None:
     optuna = import_optuna()
-    me = (socket.gethostname(), os.getpid(), _born(os.getpid()))
-    shared = "://" in job.place.storage and not job.place.storage.startswith("sqlite")
-    # A resumed search must not draw again what the first run drew, nor one machine what another.
-    study = job.place.open(job.sampler(derive(seed, ended, *([me[0]] if shared else [])) % 2**31))
-    perform = job.prepare()
-    while (until is None or time.time() < until) and permitted():
-        if finished(study) >= trials:  # other machines may have done the rest
-            return
-        trial = study.ask(job.distributions())
-        trial.set_user_attr("worker", me)
-        # Optuna asks its sampler only for parameters that are not given; NSGA-II would then not
-        # count the trials of the queue to its first generation.
-        _ = trial.relative_params
-        began = time.perf_counter()
-        try:
-            values = perform(trial)
-        except optuna.TrialPruned:
-            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-        except UserError as error:
-            trial.set_user_attr("error", str(error))
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            log.warning("trial %d failed: %s", trial.number, error)
-        except BaseException:
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)
-            raise
-        else:
-            trial.set_user_attr("seconds", round(time.perf_counter() - began, 2))
-            study.tell(trial, list(values))
+    states = optuna.trial.TrialState
+    for name, distribution in distributions.items():
+        _suggest(trial, name, distribution)
+    # Optuna asks its sampler only for parameters that are not given; NSGA-II would then not
+    # count the trials of the queue to its first generation.
+    _ = trial.relative_params
+    began = time.perf_counter()
+    try:
+        values = list(perform(trial))
+        if not np.isfinite(values).all():
+            raise UserError(f"The scores are {values}: too few rows to judge on, or to learn from.")
+    except optuna.TrialPruned:
+        study.tell(trial, state=states.PRUNED)
+    except UserError as error:
+        trial.set_user_attr("error", str(error))
+        study.tell(trial, state=states.FAIL)
+        log.warning("trial %d failed: %s", trial.number, error)
+    except BaseException:
+        study.tell(trial, state=states.FAIL, skip_if_finished=True)
+        raise
+    else:
+        trial.set_user_attr("seconds", round(time.perf_counter() - began, 2))
+        study.tell(trial, values)
+
+
+def _suggest(trial: "optuna.Trial", name: str, distribution: Any) -> None:
+    """What `Study.ask` does with distributions, in Optuna's public words."""
+    made = import_optuna().distributions
+    if isinstance(distribution, made.CategoricalDistribution):
+        trial.suggest_categorical(name, distribution.choices)
+        return
+    low, high, step, log_ = (
+        distribution.low,
+        distribution.high,
+        distribution.step,
+        distribution.log,
+    )
+    if isinstance(distribution, made.IntDistribution):
+        trial.suggest_int(name, low, high, step=step, log=log_)
+    else:
+        trial.suggest_float(name, low, high, step=step, log=log_)
 
 
 def cores() -> int:
@@ -382,12 +428,14 @@ def cores() -> int:
     return len(available(0)) if available else os.cpu_count() or 1
 
 
-def why_none(study: "Study") -> UserError:
+def why_none(study: "Study", limited: bool) -> UserError:
     """What to say when no trial was finished."""
     for trial in study.get_trials(deepcopy=False):
         if "error" in trial.user_attrs:
             return UserError(f"Every trial failed; the first said: {trial.user_attrs['error']}")
-    return UserError("No trial was finished in the time given; give more minutes.")
+    if limited:
+        return UserError("No trial was finished in the time given; give more minutes.")
+    return UserError("No trial was finished, and none says why; the log may.")
 
 
 def fingerprint(*views: "View") -> str:
