@@ -3,6 +3,7 @@
 import dataclasses
 import tomllib
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any, get_args
 
 import click
@@ -12,6 +13,10 @@ from tabmt.config import PRESETS, Engine
 from tabmt.errors import UserError
 
 INTERRUPTED = 130
+NO_MODELS = (  # endings of tables, and of what is written beside models
+    ".csv", ".tsv", ".csv.gz", ".parquet", ".pq", ".arrow", ".feather",
+    ".json", ".toml", ".trials", ".svg", ".png", ".html",
+)  # fmt: skip
 
 
 class OneSentence(click.ClickException):
@@ -30,6 +35,28 @@ class Commands(click.Group):
             raise OneSentence(str(error)) from error
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED) from None
+
+
+def file_to_write(output: str, endings: tuple[str, ...] = ()) -> Path:
+    """Said before the work, not after it."""
+    target = Path(output)
+    if not target.parent.is_dir():
+        raise UserError(f"There is no folder {str(target.parent)!r} to write {target.name!r} into.")
+    if target.is_dir():
+        raise UserError(f"{output!r} is a folder; name a file to write.")
+    if endings and target.suffix not in endings:
+        raise UserError(f"{output!r} must end in {' or '.join(endings)}.")
+    return target
+
+
+def model_to_write(output: str) -> Path:
+    """A model that took the name of a table would take its place, and the table would be lost."""
+    target = file_to_write(output)
+    if target.name.lower().endswith(NO_MODELS):
+        raise UserError(
+            f"{output!r} has the ending of another kind of file; name the model NAME.tabmt."
+        )
+    return target
 
 
 def parse_temperatures(given: tuple[str, ...], names: list[str]) -> dict[str, float]:

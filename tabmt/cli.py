@@ -16,6 +16,7 @@ from tabmt.arguments import (
     INTERRUPTED,
     Commands,
     engine_option,
+    model_to_write,
     options_from,
     read_config,
     typed_by_user,
@@ -115,12 +116,8 @@ def fit(
     Example:
       tabmt fit people.csv -o people.tabmt --minutes 5
     """
-    target = Path(output)
+    target = model_to_write(output)
     checkpoint = target.with_name(target.name + ".checkpoint")
-    if not target.parent.is_dir():
-        raise UserError(f"There is no folder {str(target.parent)!r} to write {target.name!r} into.")
-    if target.is_dir():
-        raise UserError(f"{str(target)!r} is a folder; name a file to write.")
     if resume and not checkpoint.exists():
         raise UserError(f"There is no unfinished run to resume: no file {str(checkpoint)!r}.")
     if checkpoint.exists() and not resume:

@@ -1,14 +1,14 @@
 """The commands that search, `tabmt pareto` and `tabmt tune`; like `cli`, each calls the library."""
 
 import logging
-from pathlib import Path
 from typing import Any, get_args
 
 import click
 
+from tabmt.arguments import file_to_write, model_to_write
 from tabmt.config import Objective, Privacy, Quality, SamplerName, SpaceName
 from tabmt.console import search_progress, show
-from tabmt.errors import UserError, read_json
+from tabmt.errors import read_json
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def search(
     """
     from tabmt.search.pareto import pareto as find
 
-    target = _file_to_write(output, (".json",))
+    target = file_to_write(output, (".json",))
     with search_progress((options["privacy"], options["quality"])) as on_look:
         front = find(
             model,
@@ -127,7 +127,7 @@ def apply(
     from tabmt.search.pareto import file_fingerprint
     from tabmt.synthesizer import TabMT
 
-    target = _file_to_write(output)
+    target = model_to_write(output)
     found = Front.load(front)
     chosen = found.choose(quality=quality, loss=loss, privacy=privacy, point=point)
     carry(TabMT.load(model), chosen).save(target)
@@ -160,7 +160,7 @@ def show_(front: str, output: str | None) -> None:
     from tabmt.report import write_front
     from tabmt.search.front import Front
 
-    target = None if output is None else _file_to_write(output, PICTURES)
+    target = None if output is None else file_to_write(output, PICTURES)
     found = Front.load(front)
     _show_front(found)
     if target is not None:
@@ -206,7 +206,7 @@ def tune(
     from tabmt.search.tune import tune as find
     from tabmt.synthesizer import TabMT
 
-    target = _file_to_write(output)
+    target = model_to_write(output)
     with search_progress(("score",)) as on_look:
         tuned = find(
             table,
@@ -228,17 +228,6 @@ def tune(
     model = TabMT(seed=options["seed"], **tuned.best.settings)
     model.fit(table, schema=options["schema"]).save(target)
     log.info("wrote %s", target)
-
-
-def _file_to_write(output: str, suffixes: tuple[str, ...] = ()) -> Path:
-    target = Path(output)
-    if not target.parent.is_dir():
-        raise UserError(f"There is no folder {str(target.parent)!r} to write {target.name!r} into.")
-    if target.is_dir():
-        raise UserError(f"{output!r} is a folder; name a file to write.")
-    if suffixes and target.suffix not in suffixes:
-        raise UserError(f"{output!r} must end in {' or '.join(suffixes)}.")
-    return target
 
 
 def _settings(path: str | None) -> dict[str, Any] | None:

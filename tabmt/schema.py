@@ -116,6 +116,15 @@ class Schema:
         found = {"columns": columns, "source": dataclasses.asdict(self.source)}
         return found | ({"rules": dict(self.rules)} if self.rules else {})
 
+    def edits(self) -> dict[str, Any]:
+        """As overrides of `infer`, for tables of these types: what a person could have set."""
+        columns = [
+            {"name": one.name}
+            | {key: value for key in EDITABLE if (value := getattr(one, key)) is not None}
+            for one in self.columns
+        ]
+        return {"columns": columns, "rules": dict(self.rules)}
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Schema":
         """Read what `to_json` wrote; for a person's edits see `infer(overrides=...)`."""

@@ -60,7 +60,7 @@ def load(source: Any) -> tuple[pa.Table, Source]:
     if family == "polars" and hasattr(source, "to_arrow") and hasattr(source, "columns"):
         return source.to_arrow(), Source("polars")
     if hasattr(source, "__arrow_c_stream__"):
-        return pa.table(source), Source("arrow")
+        return _without_index(pa.table(source)), Source("arrow")
     raise UserError(
         f"A {type(source).__name__} is not a table. Give a pandas, polars or Arrow table, or the "
         f"path of a file ({', '.join(SUFFIXES)})."
@@ -122,7 +122,7 @@ def pandas_metadata(schema: pa.Schema) -> str | None:
 def index_of(schema: pa.Schema) -> list[str]:
     """The columns in which pandas keeps an index without a name; to pandas they are none."""
     note = json.loads((schema.metadata or {}).get(b"pandas", "{}"))
-    named = [name for name in note.get("index_columns", []) if isinstance(name, str)]
+    named = [name for name in note.get("index_columns") or [] if isinstance(name, str)]
     found = [name for name in named if NAMELESS.fullmatch(name) and name in schema.names]
     if found:
         log.info("the pandas index in %s is not a column and is left out", ", ".join(found))

@@ -226,12 +226,45 @@ def test_trials_of_another_search_are_not_gone_on_with(folder, tmp_path):
         ({"trials": 0}, "trials is 0, but must be a whole number from 1."),
         ({"storage": "no/such/trials"}, "There is no folder"),
         ({"storage": "nosql://x/y"}, "The storage 'nosql://x/y' cannot be used:"),
+        (
+            {"catboost_settings": {"num_trees": "5"}},
+            "CatBoost's iterations are '5', but must be a whole number from 1.",
+        ),
     ],
 )
 def test_a_search_that_cannot_be_gets_a_sentence(folder, options, sentence):
     with pytest.raises(UserError) as error:
         search(folder, **options)
     assert str(error.value).startswith(sentence)
+
+
+def test_other_names_of_trees_and_any_seed_are_taken(folder):
+    found = search(folder, trials=2, rows=60, seed=-1, catboost_settings={"n_estimators": 5})
+    assert len(found.tried) == 2
+
+
+def test_too_few_rows_to_judge_get_a_sentence(folder):
+    two = pd.read_csv(folder / "val.csv").dropna().head(2)
+    with pytest.raises(UserError, match="The quality of real rows is nan: too few validation or"):
+        pareto(folder / "model.tabmt", folder / "train.csv", two, "body_mass_g", trials=2,
+               catboost_settings=FAST, workers=1)  # fmt: skip
+
+
+def test_without_optuna_a_search_says_what_to_install(folder, front, tmp_path):
+    front.save(tmp_path / "front.json")
+    blocked = "import sys; sys.modules['optuna'] = None; from tabmt.cli import main; main()"
+
+    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", blocked, "pareto", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    model = folder / "model.tabmt"
+    done = run("search", model, "--train", folder / "train.csv", "--val", folder / "val.csv",
+               "--target", "species", "-o", "other.json")  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.strip() == "Error: A search needs Optuna: pip install 'tabmt[search]'."
+    done = run("apply", "front.json", model, "--point", 1, "-o", "private.tabmt")
+    assert done.returncode == 0, done.stderr
 
 
 # --- the command line ---------------------------------------------------------------------------

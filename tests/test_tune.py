@@ -1,18 +1,23 @@
 """The search of settings on a small real table."""
 
+import json
 import tomllib
 
 import numpy as np
+import optuna
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from tabmt import TabMT, UserError, tune
+from tabmt import TabMT, UserError, tables, tune
 from tabmt.cli import main
+from tabmt.codecs import TableCodec
 from tabmt.demo import penguins
 from tabmt.report.front import importance_picture
+from tabmt.schema import infer
 from tabmt.search.studies import Place, complete
-from tabmt.search.tune import SPACES
+from tabmt.search.tune import SPACES, Trial, Tuned, _importances
+from tabmt.seeds import numpy_stream
 
 QUICK = {"minutes": 0.01, "workers": 1, "catboost_settings": {"iterations": 20}}
 
@@ -115,6 +120,69 @@ def test_a_search_that_cannot_be_gets_a_sentence(table, options, sentence):
     with pytest.raises(UserError) as error:
         tune(table, **options)
     assert str(error.value).startswith(sentence)
+
+
+def test_a_schema_counts_in_every_trial_and_another_one_is_another_search(table, tmp_path):
+    table.to_csv(tmp_path / "table.csv", index=False)
+    schema = infer(*tables.load(tmp_path / "table.csv")).to_json()  # as `tabmt schema` writes it
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    options = {"objective": "likelihood", "storage": str(tmp_path / "trials.journal"), **QUICK}
+    source = tmp_path / "table.csv"
+    one = tune(source, "species", schema=tmp_path / "schema.json", trials=2, **options)
+    assert one.tried == 2
+    schema["columns"][-1]["max_bins"] = 7
+    with pytest.raises(UserError, match="were made with schema"):
+        tune(source, "species", schema=schema, trials=2, **options)
+
+
+def test_kinds_are_those_of_the_whole_table(table, tmp_path):
+    """Of which four fifths may look different: a number of each row, one odd cell, few gaps."""
+    odd = table.assign(
+        nr=range(1, len(table) + 1),
+        whole=["2.5", *map(str, range(len(table) - 1))],
+        gap=[None, *range(len(table) - 1)],
+    )
+    odd.to_csv(tmp_path / "table.csv", index=False)
+    arrow, source = tables.load(tmp_path / "table.csv")
+    whole = infer(arrow, source)
+    kinds = {column.name: column for column in whole.columns}
+    assert kinds["nr"].kind == "id" and kinds["whole"].decimals == 1
+    part = infer(TableCodec(whole, ()).read(arrow)[20:], overrides=whole.edits())
+    about = [(one.name, one.kind, one.decimals) for one in part.columns]
+    assert about == [(one.name, one.kind, one.decimals) for one in whole.columns]
+
+    def held_out(seed: int) -> np.ndarray:
+        return numpy_stream(seed, "validation rows").permutation(len(odd))[: len(odd) // 5]
+
+    seed = next(seed for seed in range(99) if 0 in held_out(seed))
+    options = {**QUICK, "objective": "likelihood", "trials": 1, "seed": seed}
+    assert tune(tmp_path / "table.csv", "species", **options).tried == 1
+
+
+@pytest.mark.parametrize("ending", ["csv", "toml", "svg", "trials", "PARQUET"])
+def test_a_model_does_not_take_the_place_of_another_file(table, tmp_path, ending):
+    table.to_csv(tmp_path / "table.csv", index=False)
+    for command in ("fit", "tune"):
+        output = tmp_path / f"table.{ending}"
+        done = CliRunner().invoke(main, [command, str(tmp_path / "table.csv"), "-o", str(output)])
+        assert done.exit_code == 2 and "name the model NAME.tabmt." in done.output
+    assert pd.read_csv(tmp_path / "table.csv").equals(table.reset_index(drop=True))
+
+
+def test_settings_are_written_as_toml_reads_them():
+    best = Trial({"target": 'größe 😀 "q" \\'}, 0.5, None)
+    tuned = Tuned("mle", best, best, 1, 0, {}, {})
+    assert tomllib.loads(tuned.to_toml()) == best.settings
+
+
+def test_scores_that_hardly_differ_tell_nothing_of_the_settings(caplog):
+    space = {"width": optuna.distributions.IntDistribution(1, 9)}
+    trials = [
+        optuna.trial.create_trial(params={"width": n}, distributions=space, value=0.5 + n * 1e-13)
+        for n in range(1, 9)
+    ]
+    assert _importances(trials) == {}
+    assert "cannot be told" in caplog.text
 
 
 def test_the_papers_space_is_the_appendix():

@@ -4,6 +4,7 @@ ML efficiency by the TabDDPM/TabMT protocol: CatBoost is trained on synthetic ro
 real validation rows, and is scored on real test rows by macro F1 or R2.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,7 @@ def ml_efficiency(
     common: dict[str, Any] = {
         **(settings or DEFAULT_SETTINGS),
         "cat_features": [name for name in features if features[name].dtype == object],
-        "random_seed": seed,
+        "random_seed": seed % 2**31,  # the most that CatBoost takes
         "verbose": False,
         "allow_writing_files": False,
     }
@@ -65,7 +66,8 @@ def _score(
     else:
         model = catboost().CatBoostRegressor(**common, eval_metric="RMSE")
         model.fit(features, label, eval_set=held_out)
-        score = r2_score(test_label, model.predict(test_features))
+        predicted = model.predict(test_features)
+        score = r2_score(test_label, predicted) if len(predicted) > 1 else math.nan
     shares = model.get_feature_importance()
     return Efficiency(float(score), dict(zip(features, map(float, shares), strict=True)))
 

@@ -18,7 +18,7 @@ from tabmt import tables
 from tabmt.config import Privacy, Quality
 from tabmt.errors import ModelFileError, UserError, read_json
 
-FORMAT = 2
+FORMAT = 3
 LOWER_IS_BETTER = ("closer", "attack", "detector")
 
 

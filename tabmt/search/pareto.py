@@ -9,7 +9,6 @@ test rows, to judge the choice.
 import copy
 import dataclasses
 import hashlib
-import json
 import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -322,8 +321,13 @@ def _target(model: TabMT, target: str | None) -> str:
 
 
 def _quick(settings: dict[str, Any]) -> dict[str, Any]:
-    trees = settings.get("iterations", MOST_TREES)
-    return {**settings, "iterations": min(trees, MOST_TREES)}
+    """The same with few trees, by whichever of CatBoost's names for them."""
+    names = ("iterations", "n_estimators", "num_trees", "num_boost_round")
+    trees = next((settings[name] for name in names if name in settings), MOST_TREES)
+    if not isinstance(trees, int) or trees < 1:
+        raise UserError(f"CatBoost's iterations are {trees!r}, but must be a whole number from 1.")
+    rest = {name: value for name, value in settings.items() if name not in names}
+    return {**rest, "iterations": min(trees, MOST_TREES)}
 
 
 def _real(scorer: Scorer) -> tuple[dict[str, float], dict[str, float]]:
@@ -347,6 +351,12 @@ def _real(scorer: Scorer) -> tuple[dict[str, float], dict[str, float]]:
     if scorer.quality == "detector":
         found["quality"] = _detector(scorer.judge, scorer.train, scorer.seed)
         found["valid_quality"] = _detector(scorer.valid, scorer.train, scorer.seed)
+    for name, value in found.items():
+        if not np.isfinite(value):
+            raise UserError(
+                f"The {name} of real rows is {value}: too few validation or test rows have a "
+                f"{scorer.target!r}."
+            )
     top = max(learned.importances.values(), default=0.0)
     return found, {**learned.importances, scorer.target: top}
 
@@ -356,9 +366,8 @@ def _score_again(
 ) -> dict[int, tuple[float | None, float | None]]:
     """Privacy and quality of some trials' temperatures on fresh samples; None of those that
     failed."""
-    trees = hashlib.blake2b(json.dumps(scorer.settings, sort_keys=True).encode(), digest_size=8)
     rows = f"{scorer.rows} rows, {studies.fingerprint(scorer.judge)}"
-    name = f"again after {after}, {rows}, {trees.hexdigest()}"
+    name = f"again after {after}, {rows}, {studies.short_name(scorer.settings)}"
     again = dataclasses.replace(
         job,
         place=dataclasses.replace(job.place, name=name),

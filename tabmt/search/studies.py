@@ -7,6 +7,7 @@ when a process dies, and several machines can share one storage. What a trial do
 import ctypes
 import dataclasses
 import hashlib
+import json
 import logging
 import multiprocessing
 import os
@@ -445,6 +446,11 @@ def fingerprint(*views: "View") -> str:
         for values in (*view.numbers.values(), *view.codes.values()):
             digest.update(np.ascontiguousarray(values).tobytes())
     return digest.hexdigest()
+
+
+def short_name(of: Any) -> str:
+    """The same for what is written the same in JSON."""
+    return hashlib.blake2b(json.dumps(of, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def check_choice(name: str, value: str, allowed: Any) -> None:

@@ -90,7 +90,7 @@ class Tuned:
             f"defaults {_told(self.default)}.",
             f"# Best of {self.tried} trials ({self.pruned} given up early).",
             *(
-                f"{name} = {json.dumps(value)}"
+                f"{name} = {json.dumps(value, ensure_ascii=False)}"
                 for name, value in self.best.settings.items()
                 if value is not None
             ),
@@ -114,7 +114,7 @@ class TuneJob:
     objective: Objective
     space: SpaceName
     fixed: dict[str, Any]
-    overrides: Mapping[str, Any] | None  # of the schema
+    overrides: Mapping[str, Any]  # the kinds that the whole table has
     catboost_settings: dict[str, Any]
     seed: int
     searched: bool = True  # otherwise the fixed settings are fitted as they are
@@ -220,17 +220,6 @@ def tune(
     import_optuna()
     if objective == "mle":
         fidelity.catboost()
-    arrow, source = tables.load(table)
-    if valid is None:
-        order = numpy_stream(seed, "validation rows").permutation(arrow.num_rows)
-        count = round(VALID_SHARE * len(order))
-        if not 0 < count < len(order):
-            raise UserError(f"The table has {len(order)} rows, too few to hold some out.")
-        held_out = arrow.take(np.sort(order[:count]))
-        arrow = arrow.take(np.sort(order[count:]))
-        log.info("no validation table was given: %d of the rows serve as one", count)
-    else:
-        held_out = tables.load(valid)[0]
     given = dict(fixed or {})
     for name in given:
         if name not in TabMT().get_params():
@@ -243,8 +232,21 @@ def tune(
         given["minutes"] = 1.0 if minutes is None else minutes
     config = Settings.of(TabMT(**given).get_params()).codec  # what is wrong is said now
     overrides = read_json(str(schema), "schema") if isinstance(schema, str | Path) else schema
+    arrow, source = tables.load(table)
+    # Of the whole table, as `fit` will see it: a part of it may look different.
     found_schema = infer(arrow, source, gaps=config.gaps, overrides=overrides)
-    arrow, held_out = (TableCodec(found_schema, ()).read(part) for part in (arrow, held_out))
+    read = TableCodec(found_schema, ()).read
+    arrow = read(arrow)
+    if valid is None:
+        order = numpy_stream(seed, "validation rows").permutation(arrow.num_rows)
+        count = round(VALID_SHARE * len(order))
+        if not 0 < count < len(order):
+            raise UserError(f"The table has {len(order)} rows, too few to hold some out.")
+        held_out = arrow.take(np.sort(order[:count]))
+        arrow = arrow.take(np.sort(order[count:]))
+        log.info("no validation table was given: %d of the rows serve as one", count)
+    else:
+        held_out = read(tables.load(valid)[0])
     lens = Lens.grind(arrow, found_schema)
     if target is not None and target not in lens.names:
         why = lens.left_out.get(target, f"the table has: {', '.join(found_schema.names)}")
@@ -261,7 +263,7 @@ def tune(
             objective,
             space,
             given,
-            overrides,
+            found_schema.edits(),
             {**(catboost_settings or utility.DEFAULT_SETTINGS), "thread_count": 1},
             seed,
         )
@@ -270,6 +272,7 @@ def tune(
             "objective": objective,
             "space": space,
             "fixed": given,
+            "schema": studies.short_name(job.overrides),
             "catboost": job.catboost_settings,
             "seed": seed,
         }
@@ -340,7 +343,11 @@ def _importances(searched: Sequence[Any]) -> dict[str, float]:
     optuna = import_optuna()
     own = optuna.create_study(direction="maximize")
     own.add_trials(searched)
-    found = optuna.importance.get_param_importances(
-        own, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
-    )
+    try:
+        found = optuna.importance.get_param_importances(
+            own, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
+        )
+    except RuntimeError as error:  # the scores hardly differ
+        log.warning("What matters among the settings cannot be told: %s", error)
+        return {}
     return {name: float(value) for name, value in found.items()}
