@@ -1,6 +1,7 @@
 """Small notations of the command line that click does not read by itself."""
 
 import dataclasses
+import os
 import tomllib
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -46,6 +47,12 @@ def file_to_write(output: str, endings: tuple[str, ...] = ()) -> Path:
         raise UserError(f"{output!r} is a folder; name a file to write.")
     if endings and target.suffix not in endings:
         raise UserError(f"{output!r} must end in {' or '.join(endings)}.")
+    probe = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(f"{output!r} cannot be written: {error.strerror}.") from error
     return target
 
 

@@ -24,7 +24,10 @@ def write(path: Path, kind: FileKind, metadata: dict[str, Any], tensors: dict[st
     text = json.dumps({"format": FORMAT, "kind": kind, **metadata})
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with replacing(path) as beside:
-        safetensors.torch.save_file(whole, beside, metadata={"tabmt": text})
+        try:
+            safetensors.torch.save_file(whole, beside, metadata={"tabmt": text})
+        except safetensors.SafetensorError as error:
+            raise UserError(f"{str(path)!r} cannot be written: {error}.") from error
 
 
 def read(path: Path, kind: FileKind) -> tuple[dict[str, Any], dict[str, Tensor]]:

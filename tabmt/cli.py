@@ -7,6 +7,9 @@ inside the commands, so that `--help` answers at once.
 
 import json
 import logging
+import signal
+import sys
+import threading
 from pathlib import Path
 from typing import Any, get_args
 
@@ -30,12 +33,17 @@ from tabmt.errors import UserError, read_json
 
 log = logging.getLogger(__name__)
 
+TERMINATED = 128 + signal.SIGTERM
+
 
 @click.group(cls=Commands)
 @click.version_option(package_name="tabmt")
 @click.option("--quiet", "-q", is_flag=True, help="say nothing but warnings and errors")
 def main(quiet: bool) -> None:
     """Learn a table, generate rows like it."""
+    if threading.current_thread() is threading.main_thread():
+        # A cluster ends a job so: temporary files are then removed as at any other end.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     root = logging.getLogger("tabmt")

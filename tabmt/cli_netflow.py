@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tabmt.arguments import file_to_write
 from tabmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ def read(
 
     if valid is not None and Path(valid).resolve() == Path(output).resolve():
         raise UserError(f"--valid and --output are one file, {output!r}; name two.")
+    for target in filter(None, (output, valid)):
+        if file_to_write(target).resolve() in [Path(file).resolve() for file in files]:
+            raise UserError(f"{target!r} is one of the files to read; name another to write.")
     kept = write_fields(output, files, label=None if label == ALL else label,
                         held_out=share if valid else 0.0, seed=seed)  # fmt: skip
     log.info("%s flows are in %s", f"{kept:,}", output)
@@ -85,7 +89,9 @@ def schema(output: str | None, rules: bool) -> None:
 @click.option(
     "--week", type=click.DateTime(["%Y-%m-%d"]), required=True, help="a day of the week they lie in"
 )
-def write(table: str, output: str, week: datetime.datetime) -> None:
+@click.option("--class", "label", default="normal", show_default=True, help="of all the flows")
+@click.option("--attack-type", "attack", default="---", show_default=True, help="of all the flows")
+def write(table: str, output: str, week: datetime.datetime, label: str, attack: str) -> None:
     """Turn a TABLE of fields into a file as CIDDS-001 publishes them.
 
     \b
@@ -103,7 +109,7 @@ def write(table: str, output: str, week: datetime.datetime) -> None:
         nonlocal rows
         for part in found:
             rows += part.num_rows
-            yield to_flows(part, week.date())
+            yield to_flows(part, week.date(), label=label, attack=attack)
 
     write_flows(output, flows())
     log.info("%s flows are in %s", f"{rows:,}", output)

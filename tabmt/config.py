@@ -179,6 +179,8 @@ def check(config: Any) -> None:
             raise UserError(f"{name} is {value!r}, but must be at least {rule['minimum']}.")
         if "below" in rule and not value < rule["below"]:
             raise UserError(f"{name} is {value!r}, but must be below {rule['below']}.")
+    if isinstance(config, TrainConfig) and config.sampled_codes == 1:
+        raise UserError("sampled_codes is 1, but must be 0 or at least 2: half of them are drawn.")
     if isinstance(config, NetworkConfig) and config.width % config.heads:
         raise UserError(
             f"heads is {config.heads}, but must divide the width of {config.width} evenly."

@@ -89,6 +89,8 @@ def prepare(
         raise UserError(f"The folder {str(folder)!r} cannot be made: {error.strerror}.") from error
     if any(path.name[0] != "." and path.name not in (TOKENS, CODEC) for path in folder.iterdir()):
         raise UserError(f"The folder {str(folder)!r} holds other files; name an empty one.")
+    for name in (TOKENS, CODEC):
+        tables.clear(folder, name)
     started = time.monotonic()
     codec = find()
     looked = time.monotonic()

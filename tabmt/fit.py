@@ -173,7 +173,13 @@ def _coded(
             mistake = str(error)
     if mistake := group.tell(mistake):  # the others wait for the first, and end with it
         raise UserError(mistake)
-    return *prepared(Path(group.tell(str(folder)))), scratch
+    there = Path(group.tell(str(folder)))
+    if not there.is_dir():
+        raise UserError(
+            f"The codes of the table are in {str(there)!r}, which is not on this machine. Give "
+            "--store a folder on a disk that all machines see."
+        )
+    return *prepared(there), scratch
 
 
 def _try_codec(codec: TableCodec) -> None:

@@ -96,12 +96,12 @@ class CountPart:
 
     def _count(self, array: pa.ChunkedArray, one: CodedColumn) -> Tally:
         column = one.column
-        if column.format is not None and text.is_text(array.type):
+        all_gaps = array.null_count == len(array)
+        if column.format is not None and text.is_text(array.type) and not all_gaps:
             found = text.recognise(array)
-            if found is None or (found.format, found.gap_text or column.gap_text) != (
-                column.format,
-                column.gap_text,
-            ):
+            if found is None or found.format != column.format:
+                return Tally(0, None, alike=False)
+            if found.gap_text not in (None, column.gap_text):  # none here: none that differs
                 return Tally(0, None, alike=False)
         values, gaps, _ = known_values(typed(array, column))
         words = None

@@ -136,7 +136,7 @@ def open_table(source: Any) -> tuple[Columnar, Source]:
     if is_one(source):
         path = Path(source) if isinstance(source, str | os.PathLike) else None
         if path is not None and path.exists() and _is_large(path):
-            return _open_files([path])
+            return _open_files([path.absolute()])
         return tables.load(source)
     return _open_files(files_of(source))
 
@@ -197,11 +197,11 @@ def _open_files(paths: list[Path]) -> tuple[Columnar, Source]:
         log.info("reading %s", path)
         parts, _ = tables.batches(path, 1 << 18)
         copies.append(folder.path / f"{number}.parquet")
-        writer = None
-        for part in parts:
-            if writer is None:
-                writer = pyarrow.parquet.ParquetWriter(copies[-1], part.schema)
-            writer.write_table(part)
-        assert writer is not None  # a file without rows has one empty part
-        writer.close()
+        first = next(parts)  # a file without rows has one empty part
+        with (
+            tables.replacing(copies[-1]) as beside,  # says it if $TMPDIR is full
+            pyarrow.parquet.ParquetWriter(beside, first.schema) as writer,
+        ):
+            for part in itertools.chain([first], parts):
+                writer.write_table(part)
     return Columns(copies, folder, paths), Source(kind)

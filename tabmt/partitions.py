@@ -169,6 +169,7 @@ def _check_plan(folder: Path, plan: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"The folder {str(folder)!r} cannot be made: {error.strerror}.") from error
+    tables.clear(folder, "part-*")
     told = json.loads(json.dumps(plan))
     path = folder / PLAN
     if not path.exists() or not any(folder.glob("part-*")):

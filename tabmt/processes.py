@@ -5,12 +5,22 @@ draws the same batches and plans from the seed and keeps the same weights; gradi
 """
 
 import atexit
+import logging
 import os
 from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
 from torch import Tensor, distributed, nn
+
+from tabmt.errors import UserError
+
+log = logging.getLogger(__name__)
+
+# It may take the first process hours to code a large table, for which the others wait. The group is
+# made while all of them live: one that has died since then is noticed at once.
+PATIENCE = timedelta(days=1)
+_patient: distributed.ProcessGroup | None = None
 
 
 @dataclass(frozen=True)
@@ -50,9 +60,10 @@ class Group:
         if self.size == 1:
             return text
         told = [text]
-        # It may take the first one hours, to code a large table.
-        patient = distributed.new_group(backend="gloo", timeout=timedelta(days=1))
-        distributed.broadcast_object_list(told, 0, group=patient)
+        try:
+            distributed.broadcast_object_list(told, 0, group=_patient)
+        except RuntimeError as error:
+            raise UserError("Another of the processes has ended; its output says why.") from error
         return told[0]
 
     def mean_gradients(self, net: nn.Module, count: int) -> None:
@@ -89,11 +100,20 @@ def join() -> Group:
     if os.environ.keys() >= {"MASTER_ADDR", "MASTER_PORT", *SLURM.values()}:
         for name, of_slurm in SLURM.items():
             os.environ.setdefault(name, os.environ[of_slurm])
-    if "RANK" in os.environ and not distributed.is_initialized():
+    known = os.environ.keys() >= {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"}
+    if "RANK" in os.environ and not known:
+        log.warning("RANK is set, but not all that torchrun sets: this process trains alone")
+    if known and not distributed.is_initialized():
+        global _patient
         if torch.cuda.is_available():
             local = int(os.environ.get("LOCAL_RANK", "0"))
             torch.cuda.set_device(local % torch.cuda.device_count())  # each may see but its own
         gpu = torch.cuda.is_available()
-        distributed.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo")
+        try:
+            distributed.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo")
+            _patient = distributed.new_group(backend="gloo", timeout=PATIENCE)
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise UserError(f"The processes do not find each other: {reason}") from error
         atexit.register(distributed.destroy_process_group)
     return Group.here()

@@ -13,6 +13,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -41,6 +42,7 @@ SUFFIXES: dict[str, SourceKind] = {
 }
 DELIMITERS = ",;\t|"
 STDOUT = "-"
+ABANDONED_SECONDS = 3600.0  # whoever writes a file writes more often
 NAMELESS = re.compile(r"__index_level_\d+__")  # pandas' name for an index that has none
 
 
@@ -391,12 +393,20 @@ def replacing(path: Path) -> Iterator[Path]:
     try:
         yield beside
         os.replace(beside, path)
-    except PermissionError as error:
-        raise UserError(f"{str(path)!r} cannot be written: permission denied.") from error
-    except FileNotFoundError as error:
-        raise UserError(f"{str(path)!r} cannot be written: no file can be made there.") from error
+    except OSError as error:  # no permission, no space, no such place
+        reason = error.strerror or str(error).partition("\n")[0]
+        raise UserError(f"{str(path)!r} cannot be written: {reason}.") from error
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+
+
+def clear(folder: Path, names: str) -> None:
+    """Remove what killed processes left of files of such names (a pattern) half-written."""
+    for left in folder.glob(f".{names}.*.part"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
+                left.unlink()
 
 
 def write_file(path: str | Path, schema: Schema, tables: Iterable[pa.Table]) -> None:

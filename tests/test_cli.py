@@ -168,7 +168,7 @@ def command(*arguments):
     return [sys.executable, "-m", "tabmt.cli", *map(str, arguments)]
 
 
-@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_killed_fit_resumes_to_the_model_of_an_unbroken_one(people, tmp_path, way):
     settings = [*TINY, "--steps", "200", "--eval-every", "50", "--threads", "1"]
     broken, whole = tmp_path / "broken.tabmt", tmp_path / "whole.tabmt"
@@ -183,7 +183,8 @@ def test_a_killed_fit_resumes_to_the_model_of_an_unbroken_one(people, tmp_path, 
         time.sleep(0.02)
     os.kill(process.pid, way)
     process.communicate()
-    assert process.returncode == (130 if way == signal.SIGINT else -9)
+    codes = {signal.SIGKILL: -9, signal.SIGINT: 130, signal.SIGTERM: 143}
+    assert process.returncode == codes[way]
     assert checkpoint.exists() and not broken.exists()
     fails_with(
         f"An unfinished run is in {str(checkpoint)!r}. Go on with it by --resume, or delete the "
@@ -195,6 +196,27 @@ def test_a_killed_fit_resumes_to_the_model_of_an_unbroken_one(people, tmp_path, 
     assert not checkpoint.exists()
     rows = [run("sample", path, "-n", 50, "--seed", 1).stdout for path in (broken, whole)]
     assert rows[0] == rows[1]
+
+
+def test_a_model_that_does_not_fit_on_the_disk_gets_a_sentence(people, tmp_path):
+    limited = (
+        "import resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "from tabmt.cli import main\n"
+        "main()\n"
+    )
+    fit = ["fit", str(people), "-o", str(tmp_path / "m.tabmt"), *TINY, "--steps", "1"]
+    done = subprocess.run([sys.executable, "-c", limited, *fit], capture_output=True, text=True)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert "m.tabmt' cannot be written: " in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that takes no files")
+def test_where_no_file_can_be_written_is_said_before_training(people):
+    fails_with("'/proc/m.tabmt' cannot be written: No such file or directory.",
+               "fit", people, "-o", "/proc/m.tabmt", "--minutes", 60)  # fmt: skip
 
 
 def test_output_can_be_piped_to_a_reader_that_stops(model):

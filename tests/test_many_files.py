@@ -1,6 +1,11 @@
 """Tables in several files or larger than memory: the same model as from one table in memory."""
 
 import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -279,6 +284,78 @@ def test_text_of_another_form_in_rows_not_looked_at_stays_text(tmp_path, monkeyp
         "categorical",
         "masked",
     )
+
+
+@pytest.mark.parametrize(("gap", "gap_text"), [('""', ""), ("", None)])
+def test_gaps_only_in_rows_not_looked_at(tmp_path, monkeypatch, gap, gap_text):
+    """Cells in quotes, so that a gap may be "" too, and one part of nothing but gaps."""
+    for part in range(8):
+        cells = [gap if part == 5 else f'"{100 + i}"' for i in range(50)]
+        lines = [f'{cell},"{row}"' for row, cell in enumerate(cells)]
+        (tmp_path / f"{part}.csv").write_text("\n".join(["code,x", *lines]) + "\n")
+    whole = TabMT(**TINY).fit(tmp_path).schema_.columns[0]
+    monkeypatch.setattr(looking, "LOOKED_ROWS", 150)
+    some = TabMT(**TINY).fit(tmp_path).schema_.columns[0]
+    assert (some.kind, some.format, some.gaps) == (whole.kind, whole.format, whole.gaps)
+    assert some.gap_text == whole.gap_text == gap_text
+
+
+def test_a_full_disk_gets_a_sentence(tmp_path):
+    """The copy of a large CSV file, and the codes."""
+    rows = "".join(f"{i},{i * i}\n" for i in range(50_000))
+    for part in range(2):
+        (tmp_path / f"{part}.csv").write_text("a,b\n" + rows)
+    limited = (
+        "import resource, signal, sys\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "from tabmt.cli import main\n"
+        "main()\n"
+    )
+    command = [sys.executable, "-c", limited, "schema", str(tmp_path), "-o", str(tmp_path / "s")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "cannot be written: " in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_fit_that_is_terminated_leaves_no_temporary_files(tmp_path):
+    for name in ("parts", "temporary"):
+        (tmp_path / name).mkdir()
+    in_parts(mixed_frame(), tmp_path / "parts", "csv")
+    command = [
+        sys.executable,
+        "-m",
+        "tabmt.cli",
+        "fit",
+        "parts",
+        "-o",
+        "m.tabmt",
+        "--steps",
+        "9999",
+    ]
+    command += ["--width", "16", "--depth", "1", "--heads", "2", "--checkpoint-every", "0"]
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary")}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "m.tabmt.checkpoint").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    assert any((tmp_path / "temporary").iterdir())
+    process.terminate()
+    assert process.wait(timeout=120) == 128 + signal.SIGTERM
+    assert not any((tmp_path / "temporary").iterdir())
+
+
+def test_what_killed_processes_left_is_removed_after_a_while(tmp_path):
+    old, new = (tmp_path / f".tokens.{pid}.part" for pid in (1, 2))
+    for left in (old, new):
+        left.write_text("half")
+    os.utime(old, (0, 0))
+    paths = in_parts(mixed_frame(), tmp_path)
+    (tmp_path / "codes").mkdir()
+    for left in (old, new):
+        left.rename(tmp_path / "codes" / left.name)
+    TabMT(**TINY).fit(paths, store=tmp_path / "codes")
+    assert [one.name for one in (tmp_path / "codes").glob(".*")] == [new.name]
 
 
 def test_row_groups_without_rows_are_passed_over(tmp_path, monkeypatch):

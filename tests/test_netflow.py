@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -109,6 +110,26 @@ def test_gaps_and_odd_types_cannot_be_written(tmp_path):
         to_flows(text, datetime.date(2017, 3, 15))
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("bytes", [None, 9]), ("bytes", [-5, 9]), ("src_port", ["http", "80"]), ("proto", [" ", "x"])],
+)
+def test_what_could_not_be_read_again_is_not_written(tmp_path, name, values):
+    fields = to_fields(flows_of(weekly(tmp_path, *FLOW_LINES[:2])))
+    place = fields.column_names.index(name)
+    odd = fields.set_column(place, name, pa.array(values))
+    with pytest.raises(UserError, match=r"^Row 2 of '.*odd.csv' has .* in column"):
+        write_flows(tmp_path / "odd.csv", [to_flows(odd, datetime.date(2017, 3, 15))])
+    assert not (tmp_path / "odd.csv").exists()
+
+
+def test_a_week_whose_moments_are_no_text_is_read(tmp_path):
+    flows = flows_of(weekly(tmp_path, *FLOW_LINES))
+    moments = flows.column(0).cast(pa.timestamp("us"))
+    pq.write_table(flows.set_column(0, "Date first seen", moments), tmp_path / "week.parquet")
+    assert flows_of(tmp_path / "week.parquet").equals(flows)
+
+
 def test_evaluate_counts_broken_invariants_whatever_ports_are_taken_for(tmp_path):
     fields = to_fields(flows_of(weekly(tmp_path, *FLOW_LINES[:2] * 50)))
     odd = fields.set_column(7, "proto", pa.array(["ICMP"] * 100))
@@ -206,6 +227,35 @@ def test_the_commands_lead_from_a_weekly_file_to_a_weekly_file(tmp_path):
     assert json.loads((tmp_path / "i.json").read_text())["rules"] == INVARIANTS
     run("netflow", "write", flows, "-o", back, "--week", "2017-03-15")
     assert flows_of(Path(back)).num_rows == len(kept)
+    assert set(flows_of(Path(back)).column("class").to_pylist()) == {"normal"}
+    run("netflow", "read", str(tmp_path / "week.csv"), "-o", flows, "--class", "victim")
+    run("netflow", "write", flows, "-o", back, "--week", "2017-03-15", "--class", "victim",
+        "--attack-type", "dos")  # fmt: skip
+    (row,) = flows_of(Path(back)).to_pylist()
+    assert (row["class"], row["attackType"], row["attackID"]) == ("victim", "dos", "---")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["-o", "week.csv"], "'week.csv' is one of the files to read; name another to write."),
+        (
+            ["-o", "f.parquet", "--valid", "no/v.parquet"],
+            "There is no folder 'no' to write 'v.parquet' into.",
+        ),
+        (
+            ["-o", "f.parquet", "--class", "attack"],
+            "No flow is of class 'attack'; the classes are: normal, victim.",
+        ),
+    ],
+)
+def test_a_mistake_in_reading_loses_and_leaves_nothing(tmp_path, monkeypatch, options, sentence):
+    before = weekly(tmp_path, *FLOW_LINES).read_text()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["netflow", "read", "week.csv", *options])
+    assert done.exit_code == 2 and sentence in done.output
+    assert [path.name for path in tmp_path.iterdir()] == ["week.csv"]
+    assert (tmp_path / "week.csv").read_text() == before
 
 
 def test_generated_flows_keep_the_invariants_if_asked(tmp_path):

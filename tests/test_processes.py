@@ -96,9 +96,8 @@ def test_one_of_several_processes_codes_a_large_table(tmp_path):
     assert torchrun("parts", tmp_path).count("coded them") == 1
 
 
-def test_processes_that_slurm_starts_find_each_other(tmp_path):
-    """Without Slurm: the variables that srun sets, in two processes."""
-    mixed_frame().to_csv(tmp_path / "people.csv", index=False)
+def srun(folder: Path, tables: tuple[str, str]) -> list[tuple[int, str]]:
+    """Without Slurm: two processes with the variables that srun sets, which is how each ends."""
     tabmt = str(Path(sys.executable).parent / "tabmt")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -106,14 +105,46 @@ def test_processes_that_slurm_starts_find_each_other(tmp_path):
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "SLURM_STEP_NUM_TASKS": "2"}
     started = [
         subprocess.Popen(
-            [tabmt, "fit", "people.csv", "-o", "m.tabmt", *SMALL],
-            cwd=tmp_path,
+            [tabmt, "fit", table, "-o", "m.tabmt", *SMALL],
+            cwd=folder,
             env={**os.environ, **shared, "SLURM_PROCID": rank, "SLURM_LOCALID": rank},
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in "01"
+        for rank, table in zip("01", tables, strict=True)
     ]
-    told = [process.communicate()[1] for process in started]
-    assert [process.returncode for process in started] == [0, 0], told
-    assert ["wrote m.tabmt" in one for one in told] == [True, False]
+    told = [process.communicate(timeout=300)[1] for process in started]
+    return [(process.returncode, one) for process, one in zip(started, told, strict=True)]
+
+
+def test_processes_that_slurm_starts_find_each_other(tmp_path):
+    mixed_frame().to_csv(tmp_path / "people.csv", index=False)
+    ended = srun(tmp_path, ("people.csv", "people.csv"))
+    assert [code for code, _ in ended] == [0, 0], ended
+    assert ["wrote m.tabmt" in told for _, told in ended] == [True, False]
+
+
+def test_a_process_does_not_wait_for_one_that_has_failed(tmp_path):
+    """Slurm lets the others run on."""
+    (tmp_path / "parts").mkdir()
+    for number in range(2):
+        mixed_frame().to_parquet(tmp_path / "parts" / f"{number}.parquet")
+    (first, told), (second, mistake) = srun(tmp_path, ("parts", "nowhere/*.parquet"))
+    assert second == 2 and "There is no file in 'nowhere/*.parquet'" in mistake
+    assert first == 2, told
+    assert "Another of the processes has ended; its output says why." in told
+    assert not (tmp_path / "m.tabmt").exists()
+
+
+def test_a_rank_without_a_meeting_place_trains_alone(tmp_path):
+    mixed_frame().to_csv(tmp_path / "people.csv", index=False)
+    tabmt = str(Path(sys.executable).parent / "tabmt")
+    done = subprocess.run(
+        [tabmt, "fit", "people.csv", "-o", "m.tabmt", *SMALL],
+        cwd=tmp_path,
+        env={**os.environ, "RANK": "0", "WORLD_SIZE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "RANK is set, but not all that torchrun sets: this process trains alone" in done.stderr

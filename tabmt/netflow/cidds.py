@@ -4,6 +4,7 @@ The published files pad their cells, write ports with decimals (`445.0`; for ICM
 `3.1`), and counts of a million or more as `  1.2 M`.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -64,7 +65,11 @@ def _typed(part: pa.Table, path: str, row: int) -> pa.Table:
         )
     columns = []
     for field in FLOWS:
-        text = pc.utf8_trim_whitespace(part.column(field.name).combine_chunks().cast(pa.string()))
+        values = part.column(field.name).combine_chunks()
+        if pa.types.is_timestamp(values.type):  # a copy that is no longer text
+            with contextlib.suppress(pa.ArrowInvalid):
+                values = values.cast(MILLIS)
+        text = pc.utf8_trim_whitespace(values.cast(pa.string()))
         columns.append(_column(text, field, path, row))
     return pa.Table.from_arrays(columns, schema=FLOWS)
 
@@ -75,7 +80,7 @@ def _column(text: pa.Array, field: pa.Field, path: str, row: int) -> pa.Array:
         _check(good, text, field.name, path, row, "a port from 0 to 65535")
         return pc.replace_substring_regex(text, r"\.0+$", "")
     if field.type == pa.string():
-        _check(text.is_valid(), text, field.name, path, row, "a word")
+        _check(pc.not_equal(text, ""), text, field.name, path, row, "a word")
         return text
     if field.name in COUNTS:
         text = _in_full(text)
@@ -138,9 +143,19 @@ def _in_full(text: pa.Array) -> pa.Array:
 
 
 def write_flows(path: str | Path, flows: Iterable[pa.Table]) -> None:
-    """Write typed flows as a weekly file; nothing is left behind if it fails halfway."""
+    """Write typed flows as a weekly file, such as `read_flows` would read; nothing is left behind
+    if it fails halfway."""
     texts = pa.schema([(name, pa.string()) for name in FLOWS.names])
-    tables.write_file(path, as_schema(texts), (_as_text(table, texts) for table in flows))
+
+    def parts() -> Iterator[pa.Table]:
+        row = 2
+        for table in flows:
+            found = _as_text(table, texts)
+            _typed(found, str(path), row)
+            row += table.num_rows
+            yield found
+
+    tables.write_file(path, as_schema(texts), parts())
 
 
 def as_schema(types: pa.Schema) -> Schema:

@@ -32,7 +32,7 @@ RENAMED = {
     "tos": "Tos",
 }
 FIELDS = (*PARTS, *RENAMED)
-NORMAL = {"class": "normal", "attackType": "---", "attackID": "---", "attackDescription": "---"}
+NO_ATTACK = "---"
 MILLIS_OF = {
     "weekday": 86_400_000,
     "hour": 3_600_000,
@@ -81,6 +81,7 @@ def write_fields(
     """
     rng = numpy_stream(seed, "held out flows")
     kept = 0
+    classes: set[str] = set()
 
     def parts() -> Iterator[pa.Table]:
         nonlocal kept
@@ -88,17 +89,24 @@ def write_fields(
             apart = rng.random(flows.num_rows) < held_out
             use = apart if only_held_out else ~apart
             if label is not None:
+                classes.update(pc.unique(flows.column("class")).to_pylist())
                 use &= pc.equal(flows.column("class"), label).to_numpy()
             found = to_fields(flows.filter(pa.array(use)))
             kept += found.num_rows
             yield found
+        if classes and label not in classes:
+            raise UserError(
+                f"No flow is of class {label!r}; the classes are: {', '.join(sorted(classes))}."
+            )
 
     tables.write_file(path, as_schema(to_fields(FLOWS.empty_table()).schema), parts())
     return kept
 
 
-def to_flows(fields: pa.Table, week: datetime.date) -> pa.Table:
-    """Fields as flows of the week that a day lies in, labelled as normal traffic."""
+def to_flows(
+    fields: pa.Table, week: datetime.date, *, label: str = "normal", attack: str = NO_ATTACK
+) -> pa.Table:
+    """Fields as flows of the week that a day lies in, all of one class and type of attack."""
     missing = [name for name in FIELDS if name not in fields.column_names]
     if missing:
         raise UserError(f"The table has no column {missing[0]!r}; flows need {', '.join(FIELDS)}.")
@@ -119,7 +127,9 @@ def to_flows(fields: pa.Table, week: datetime.date) -> pa.Table:
     columns: dict[str, Any] = {"Date first seen": pa.array(start + millis).cast(MILLIS)}
     types = {field.name: field.type for field in FLOWS}
     columns |= {own: _cast(fields, name, types[own]) for name, own in RENAMED.items()}
-    columns |= {name: pa.array([value] * fields.num_rows) for name, value in NORMAL.items()}
+    labels = {"class": label, "attackType": attack}
+    labels |= dict.fromkeys(("attackID", "attackDescription"), NO_ATTACK)
+    columns |= {name: pa.array([value] * fields.num_rows) for name, value in labels.items()}
     return pa.table(columns).select(FLOWS.names).cast(FLOWS)
 
 
