@@ -51,9 +51,12 @@ class Split:
     test: pd.DataFrame
     catboost: dict[str, Any]
 
-    def efficiency(self, rows: pd.DataFrame, dataset: Dataset, seed: int) -> float:
-        """ML efficiency of a table: macro F1 or R2 on the real test rows."""
-        rows_view, valid, test = self._views(rows, self.valid, self.test)
+    def efficiency(
+        self, rows: pd.DataFrame, dataset: Dataset, seed: int, *, on_valid: bool = False
+    ) -> float:
+        """ML efficiency of a table: macro F1 or R2 on real test or validation rows."""
+        judge = self.valid if on_valid else self.test
+        rows_view, valid, test = self._views(rows, self.valid, judge)
         found = ml_efficiency(
             rows_view, valid, test, dataset.target, settings=self.catboost, seed=seed
         )

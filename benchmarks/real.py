@@ -34,9 +34,14 @@ def main() -> None:
         split = load(arguments.data, dataset)
         scores = [split.efficiency(split.train, dataset, seed) for seed in range(arguments.models)]
         ours = float(np.mean(scores))
+        on_valid = [
+            split.efficiency(split.train, dataset, seed, on_valid=True)
+            for seed in range(arguments.models)
+        ]
         tables[name] = {
             "ours": ours,
             "spread": float(np.std(scores)),
+            "on_validation_rows": float(np.mean(on_valid)),
             "paper": mean,
             "paper_spread": spread,
             "deviations": (ours - mean) / spread,

@@ -7,7 +7,7 @@ of temperatures found, with the choice of a point; it is read from and written t
 import dataclasses
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -148,14 +148,18 @@ class Front:
         tables.write_text(Path(path), text)
 
     @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Front":
+        points, ray = (tuple(Point(**one) for one in data[name]) for name in ("points", "ray"))
+        tried = tuple((float(one), float(other)) for one, other in data["tried"])
+        rest = {name: data[name] for name in ("privacy", "quality", "target", "real", "search")}
+        return cls(points=points, ray=ray, tried=tried, **rest)
+
+    @classmethod
     def load(cls, path: str | Path) -> "Front":
         data = read_json(str(path), "front")
         try:
-            assert data.pop("format") == FORMAT
-            for name in ("points", "ray"):
-                data[name] = tuple(Point(**point) for point in data[name])
-            data["tried"] = tuple((float(one), float(other)) for one, other in data["tried"])
-            return cls(**data)
+            assert data["format"] == FORMAT
+            return cls.from_json(data)
         except (KeyError, TypeError, ValueError, AssertionError) as error:
             raise ModelFileError(
                 f"{str(path)!r} is not a front that `tabmt pareto search` of this version wrote."
