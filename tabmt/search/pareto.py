@@ -376,11 +376,23 @@ def _score_again(
     )
     params = {trial.number: trial.params for trial in trials}
     study = again.place.open()
-    log.info("scoring %d points again, on fresh samples", len(params))
+    rows_of = "validation" if scorer.judge is scorer.valid else "test"
+    log.info("scoring %d points again, on fresh samples and %s rows", len(params), rows_of)
+    told = 0
+
+    def look(study: "optuna.Study") -> None:
+        nonlocal told
+        done = studies.finished(study)
+        if 4 * done // len(params) > 4 * told // len(params) and done < len(params):
+            log.info("%d of %d points are scored", done, len(params))
+            told = done
+
     for elsewhere in (False, True):  # what another machine began and did not finish, is done here
         studies.enqueue(study, "of", params, elsewhere=elsewhere)
         every = studies.finished(study) + studies.waiting(study)
-        studies.run(again, trials=every, seconds=None, workers=workers, seed=0, queue="of")
+        studies.run(
+            again, trials=every, seconds=None, workers=workers, seed=0, queue="of", on_look=look
+        )
     found = {t.user_attrs["of"]: (t.values[0], t.values[1]) for t in studies.complete(study)}
     return {number: found.get(number, (None, None)) for number in params}
 
