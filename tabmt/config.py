@@ -143,11 +143,15 @@ CELLS_PER_STEP = 4096  # wide tables learn as much of fewer rows, and take more 
 def automatic(network: NetworkName, rows: int, columns: int) -> dict[str, Any]:
     """Settings that suit a network and a table; docs/log.md has what they were chosen by."""
     wide = 2 ** round(math.log2(CELLS_PER_STEP / max(1, columns)))
+    batch = max(32, wide) if wide < 256 else 256 if rows < 100_000 else 512
+    rate = 5e-4 if rows < 1000 else 1e-3 if rows < 3000 else 2e-3
+    if network == "any-order" and rows < 3000:  # more steps of fewer rows learn them sooner
+        batch, rate = min(batch, 64), 5e-4 if rows < 1000 else 2e-3
     return {
         "depth": 2 if network == "any-order" else 4,
-        "learning_rate": 5e-4 if rows < 1000 else 1e-3 if rows < 3000 else 2e-3,
+        "learning_rate": rate,
         "warmup": 20 if rows < 3000 else 100,
-        "batch_size": max(32, wide) if wide < 256 else 256 if rows < 100_000 else 512,
+        "batch_size": batch,
         "dropout": 0.2 if rows < 1000 else 0.1 if rows < 5000 else 0.0,
         # Enough rows to tell when to stop; beyond that, every row is worth more in training.
         "valid_share": min(0.1, max(0.05, 500 / max(rows, 1))),

@@ -319,7 +319,7 @@ def test_a_damaged_model_gets_a_sentence(fitted, tmp_path):
 
 def test_settings_are_chosen_for_the_table_and_recorded():
     few = TabMT(steps=1, width=16, heads=2).fit(mixed_frame()).card_.settings
-    assert (few.train.batch_size, few.network.dropout, few.train.valid_share) == (256, 0.2, 0.1)
+    assert (few.train.batch_size, few.network.dropout, few.train.valid_share) == (64, 0.2, 0.1)
     many = pd.concat([mixed_frame()] * 60, ignore_index=True)
     more = TabMT(steps=1, width=16, heads=2, batch_size=64).fit(many).card_.settings
     assert (more.train.batch_size, more.network.dropout, more.train.valid_share) == (64, 0.0, 0.05)
@@ -363,9 +363,10 @@ def test_a_target_must_be_a_column_that_is_learned(target, sentence):
 
 @pytest.mark.parametrize(
     ("rows", "columns", "batch"),
-    [(10_000, 12, 256), (10_000, 22, 256), (10_000, 55, 64), (10_000, 500, 32), (200_000, 8, 512)],
-)
-def test_wide_tables_take_more_steps_of_fewer_rows(rows, columns, batch):
+    [(10_000, 12, 256), (10_000, 22, 256), (10_000, 55, 64), (10_000, 500, 32), (200_000, 8, 512),
+     (2_000, 8, 64), (2_000, 500, 32)],
+)  # fmt: skip
+def test_wide_and_small_tables_take_more_steps_of_fewer_rows(rows, columns, batch):
     assert Settings.of(TabMT().get_params(), rows, columns).train.batch_size == batch
 
 
