@@ -14,10 +14,7 @@ from tabmt.config import PRESETS, Engine
 from tabmt.errors import UserError
 
 INTERRUPTED = 130
-NO_MODELS = (  # endings of tables, and of what is written beside models
-    ".csv", ".tsv", ".csv.gz", ".parquet", ".pq", ".arrow", ".feather",
-    ".json", ".toml", ".trials", ".svg", ".png", ".html",
-)  # fmt: skip
+BESIDE_MODELS = (".json", ".toml", ".trials", ".svg", ".png", ".html")  # endings of other outputs
 
 
 class OneSentence(click.ClickException):
@@ -58,8 +55,10 @@ def file_to_write(output: str, endings: tuple[str, ...] = ()) -> Path:
 
 def model_to_write(output: str) -> Path:
     """A model that took the name of a table would take its place, and the table would be lost."""
+    from tabmt.tables import SUFFIXES
+
     target = file_to_write(output)
-    if target.name.lower().endswith(NO_MODELS):
+    if target.name.lower().endswith((*SUFFIXES, *BESIDE_MODELS)):
         raise UserError(
             f"{output!r} has the ending of another kind of file; name the model NAME.tabmt."
         )

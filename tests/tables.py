@@ -1,6 +1,7 @@
 """Small tables for tests: plain functions, seeded, with something of everything."""
 
 import datetime as dt
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -82,3 +83,15 @@ def weekly_file(path: Path, *lines: str) -> Path:
     """A file of flows as CIDDS-001 publishes them."""
     path.write_text("\n".join((HEADER_OF_FLOWS, *lines)) + "\n")
     return path
+
+
+def with_little_disk(most: int) -> list[str]:
+    """The beginning of a command line of tabmt that can write no file of more bytes."""
+    code = (
+        "import resource, signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({most}, {most}))\n"
+        "from tabmt.cli import main\n"
+        "main()\n"
+    )
+    return [sys.executable, "-c", code]

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tabmt.cli import main
-from tests.tables import mixed_frame
+from tests.tables import mixed_frame, with_little_disk
 
 TINY = ["--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "64", "--threads", "1"]
 FIT = [*TINY, "--steps", "30", "--eval-every", "10"]
@@ -199,15 +199,8 @@ def test_a_killed_fit_resumes_to_the_model_of_an_unbroken_one(people, tmp_path, 
 
 
 def test_a_model_that_does_not_fit_on_the_disk_gets_a_sentence(people, tmp_path):
-    limited = (
-        "import resource, signal, sys\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-        "from tabmt.cli import main\n"
-        "main()\n"
-    )
     fit = ["fit", str(people), "-o", str(tmp_path / "m.tabmt"), *TINY, "--steps", "1"]
-    done = subprocess.run([sys.executable, "-c", limited, *fit], capture_output=True, text=True)
+    done = subprocess.run([*with_little_disk(1000), *fit], capture_output=True, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert "m.tabmt' cannot be written: " in done.stderr
     assert [one.name for one in tmp_path.iterdir()] == [people.name]

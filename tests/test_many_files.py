@@ -26,7 +26,7 @@ from tabmt.many_files import Columns, open_table
 from tabmt.schema import Column, infer
 from tabmt.store import PackedFile, TokenStore, pack, smallest, write
 from tabmt.tokens import MASK
-from tests.tables import mixed_frame
+from tests.tables import mixed_frame, with_little_disk
 
 TINY = {"width": 16, "depth": 1, "heads": 2, "steps": 5, "threads": 1, "batch_size": 32}
 
@@ -305,14 +305,7 @@ def test_a_full_disk_gets_a_sentence(tmp_path):
     rows = "".join(f"{i},{i * i}\n" for i in range(50_000))
     for part in range(2):
         (tmp_path / f"{part}.csv").write_text("a,b\n" + rows)
-    limited = (
-        "import resource, signal, sys\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
-        "from tabmt.cli import main\n"
-        "main()\n"
-    )
-    command = [sys.executable, "-c", limited, "schema", str(tmp_path), "-o", str(tmp_path / "s")]
+    command = [*with_little_disk(100_000), "schema", str(tmp_path), "-o", str(tmp_path / "s")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert "cannot be written: " in done.stderr and "Traceback" not in done.stderr
