@@ -4,8 +4,8 @@
 
 The model is fitted with the default settings. The search sees training and validation rows, and
 tables of training size; its front is scored again on test rows and tables of 8 times the training
-rows, as in the paper (`--multiple`). Writes benchmarks/results/pareto-TABLE.json and
-docs/fronts/TABLE.svg.
+rows, as in the paper (`--multiple`). Writes benchmarks/results/pareto-TABLE-SEED.json and
+docs/fronts/TABLE-SEED.svg.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def run(name: str, arguments: argparse.Namespace) -> dict[str, object]:
             on_look=look,
         )
     seconds = time.perf_counter() - began
-    write_front(front, PICTURES / f"{name}.svg")
+    write_front(front, PICTURES / f"{name}-{arguments.seed}.svg")
     ours, ray = front.gain()
     print(f"\n{name}: {seconds / 60:.1f} min, area of the front {ours:.4f}, of the ray {ray:.4f}")
     return {
@@ -78,7 +78,7 @@ def main() -> None:
     logging.disable(logging.INFO)
     PICTURES.mkdir(exist_ok=True)
     for name in arguments.tables:
-        save(f"pareto-{name}", run(name, arguments))
+        save(f"pareto-{name}-{arguments.seed}", run(name, arguments))
 
 
 if __name__ == "__main__":

@@ -247,9 +247,9 @@ def real_rows() -> dict[str, Any]:
 
 
 def pareto_table() -> str:
-    head = ["table", "rows scored", "TabDDPM", "ours, by validation rows", "ours, by test rows",
-            "CTABGAN+", "ours, by validation rows", "paper's TabMT", "ours at temperature 1",
-            "real rows", "area, front / ray"]  # fmt: skip
+    head = ["table", "seed", "rows scored", "TabDDPM", "ours, by validation rows",
+            "ours, by test rows", "CTABGAN+", "ours, by validation rows", "paper's TabMT",
+            "ours at temperature 1", "real rows", "area, front / ray"]  # fmt: skip
     rows = []
     for one in results("pareto-*.json"):
         front, paper = one["front"], FRONTS[one["table"]]
@@ -257,6 +257,7 @@ def pareto_table() -> str:
         gan = paper.get("CTABGAN+")
         rows.append([
             one["table"],
+            str(front["search"]["seed"]),
             f"{front['search']['rows_again']:,}",
             pair(*paper["TabDDPM"]),
             beside(one, paper["TabDDPM"]),
