@@ -283,6 +283,8 @@ def typed(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
 def _read_type(fmt: str) -> pa.DataType:
     if fmt == "integer":
         return pa.int64()
+    if fmt == "text":
+        return pa.string()
     if fmt in ("shortest", "plain") or fmt.startswith("fixed:"):
         return pa.float64()
     return pa.timestamp(fmt.partition(":")[0])
@@ -291,7 +293,8 @@ def _read_type(fmt: str) -> pa.DataType:
 def as_given(values: pa.Array, coded: CodedColumn) -> pa.Array:
     """Values in the type the caller gave."""
     column, dtype = coded.column, coded.column.type
-    if column.format is not None and text.is_text(dtype) and not text.is_text(values.type):
+    as_text = column.format == "text" or not text.is_text(values.type)
+    if column.format is not None and text.is_text(dtype) and as_text:
         return text.write(values, column.format, column.gap_text).cast(dtype)
     if pa.types.is_dictionary(dtype):
         words = getattr(coded.codec, "dictionary", None)

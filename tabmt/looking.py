@@ -67,14 +67,17 @@ def find_codec(
             alike[place] = alike[place] and tally.alike
             if tally.words is not None:
                 words[place] = pc.unique(pa.concat_arrays([words[place], tally.words]))
-    coded = []
+    coded, spelled = [], (overrides or {}).get("gap_text")
     for place, one in enumerate(codec.coded):
         name, own, known = one.column.name, one.codec, words[place]
         varies = isinstance(own, ConstantCodec) and known is not None and len(known) > 1
+        if spelled is not None and known is not None and text.is_text(known.type):
+            varies = varies or pc.index(known, spelled).as_py() >= 0  # no word, but a gap
         if varies or not alike[place] or (gaps[place] and one.column.gaps == "none"):
             log.info("column %r is otherwise than in those rows: all of it is looked at", name)
             edits = [e for e in (overrides or {}).get("columns", ()) if e["name"] == name]
-            one = look(pa.table({name: table.column(name)}), {"columns": edits}).coded[0]
+            edits_of_it = {**(overrides or {}), "columns": edits, "rules": {}}
+            one = look(pa.table({name: table.column(name)}), edits_of_it).coded[0]
         elif isinstance(own, CategoricalCodec):
             assert known is not None
             dictionary = own.dictionary
@@ -97,7 +100,8 @@ class CountPart:
     def _count(self, array: pa.ChunkedArray, one: CodedColumn) -> Tally:
         column = one.column
         all_gaps = array.null_count == len(array)
-        if column.format is not None and text.is_text(array.type) and not all_gaps:
+        read = column.format not in (None, "text")
+        if read and text.is_text(array.type) and not all_gaps:
             found = text.recognise(array)
             if found is None or found.format != column.format:
                 return Tally(0, None, alike=False)

@@ -290,6 +290,11 @@ def _read(coded: CodedColumn, value: Any) -> pa.Scalar:
         raise UserError(
             f"Column {coded.column.name!r} is asked to be {value}; missing() asks for a gap."
         )
+    if isinstance(value, str) and value == coded.column.gap_text:
+        raise UserError(
+            f"Column {coded.column.name!r} is asked to be {value!r}, which spells a gap there; "
+            "missing() asks for one, `is missing` on the command line."
+        )
     try:
         if isinstance(value, str) and not text.is_text(dtype):
             return _from_text(value, dtype, fmt)

@@ -118,11 +118,12 @@ class Schema:
 
     def edits(self) -> dict[str, Any]:
         """As overrides of `infer`, for tables of these types: what a person could have set."""
-        columns = [
-            {"name": one.name}
-            | {key: value for key in EDITABLE if (value := getattr(one, key)) is not None}
-            for one in self.columns
-        ]
+        columns = []
+        for one in self.columns:
+            set_ = {key: value for key in EDITABLE if (value := getattr(one, key)) is not None}
+            if not text.is_text(one.type):
+                set_.pop("gap_text", None)  # of these types, numbers and dates have been read
+            columns.append({"name": one.name, **set_})
         return {"columns": columns, "rules": dict(self.rules)}
 
     @classmethod
@@ -158,7 +159,7 @@ def parse_type(text_: str) -> pa.DataType:
         raise UserError(f"{text_!r} is not a column type that TabMT knows.") from error
 
 
-EDITABLE = ("kind", "gaps", "decimals", "quantizer", "max_bins")
+EDITABLE = ("kind", "gaps", "gap_text", "decimals", "quantizer", "max_bins")
 
 
 def infer(
@@ -171,14 +172,19 @@ def infer(
     """The schema of a table, with a reason for each column.
 
     `overrides` is a schema as JSON: its columns may be few, and of each only what differs need
-    be given (kind, gaps, decimals, quantizer, max_bins).
+    be given (kind, gaps, gap_text, decimals, quantizer, max_bins). A `gap_text` beside the columns
+    is that of every text column that holds it.
     """
     check_table(table)
     edits = _edits(overrides, table.column_names)
-    columns = [
-        _infer_column(name, table.column(name), source.kind == "csv", gaps, edits.get(name, {}))
-        for name in table.column_names
-    ]
+    spelled = None if overrides is None else overrides.get("gap_text")
+    columns = []
+    for name in table.column_names:
+        column, edit = table.column(name), edits.get(name, {})
+        is_text = spelled is not None and text.is_text(column.type)
+        if is_text and pc.index(column, spelled).as_py() >= 0:
+            edit = {"gap_text": spelled, **edit}
+        columns.append(_infer_column(name, column, source.kind == "csv", gaps, edit))
     return Schema(tuple(columns), source, _rules(overrides))
 
 
@@ -215,6 +221,12 @@ def _edits(overrides: Mapping[str, Any] | None, names: Sequence[str]) -> dict[st
             'A schema is JSON of the form {"columns": [{"name": ..., "kind": ...}, ...]}; '
             "`tabmt schema TABLE` writes one to start from."
         )
+    for key in overrides:
+        if key not in ("columns", "source", "rules", "gap_text"):
+            raise UserError(
+                f"The schema has an entry {key!r}; it can have: columns, rules, gap_text."
+            )
+    _check_text(overrides, "the table")
     known = {item.name for item in dataclasses.fields(Column)}
     for entry in entries:
         name = entry["name"]
@@ -229,6 +241,7 @@ def _edits(overrides: Mapping[str, Any] | None, names: Sequence[str]) -> dict[st
         _check_choice(entry, "kind", get_args(Kind))
         _check_choice(entry, "gaps", ("none", *get_args(Gaps)))
         _check_choice(entry, "quantizer", (None, *get_args(Quantizer)))
+        _check_text(entry, f"column {name!r}")
         _check_whole(entry, "decimals", -6, 10)
         _check_whole(entry, "max_bins", 2, 2**31)
     return {entry["name"]: dict(entry) for entry in entries}
@@ -250,6 +263,14 @@ def _check_choice(entry: Mapping[str, Any], key: str, choices: tuple[Any, ...]) 
         )
 
 
+def _check_text(entry: Mapping[str, Any], of: str) -> None:
+    if not isinstance(entry.get("gap_text", ""), str | None):
+        raise UserError(
+            f"The schema sets gap_text of {of} to {entry['gap_text']!r}; it must be a text, "
+            'such as "NA".'
+        )
+
+
 def _check_whole(entry: Mapping[str, Any], key: str, low: int, high: int) -> None:
     value = entry.get(key)
     if value is not None and not (type(value) is int and low <= value <= high):
@@ -262,12 +283,27 @@ def _check_whole(entry: Mapping[str, Any], key: str, low: int, high: int) -> Non
 def _infer_column(
     name: str, column: pa.ChunkedArray, untyped: bool, gaps: Gaps, edit: dict[str, Any]
 ) -> Column:
-    given, dtype, fmt, gap_text, read_as = column, column.type, None, None, ""
-    wanted = edit.get("kind")
-    if text.is_text(dtype) and (found := text.recognise(column)):
-        column = text.read(combine(column), found.format, found.dtype, found.gap_text)
-        column = pa.chunked_array([column])
-        fmt, gap_text, read_as = found.format, found.gap_text, found.reason + "; "
+    given, dtype, fmt, gap_text, read_as, hint = column, column.type, None, None, "", ""
+    wanted, told = edit.get("kind"), edit.get("gap_text")
+    if told is not None and not text.is_text(dtype):
+        raise UserError(
+            f"The schema sets gap_text of column {name!r} to {told!r}, but its values are {dtype}; "
+            "only gaps of text are spelled."
+        )
+    if text.is_text(dtype):
+        words = pc.unique(column)
+        found = text.recognise(words)
+        if told is not None and (found is None or found.gap_text != told):
+            # It may be read otherwise than it was when a person took the schema down.
+            edit = {key: edit[key] for key in edit if key not in ("dtype", "time_step", "format")}
+            edit = {key: value for key, value in edit.items() if (key, value) != ("gaps", "none")}
+            found = text.recognise(words, told)
+        elif spelled := text.spelled_gaps(words):
+            hint = f"; {spelled[0]!r} is a word here, unless gap_text says that it is a gap"
+        if found is not None:
+            column = text.read(combine(column), found.format, found.dtype, found.gap_text)
+            column = pa.chunked_array([column])
+            fmt, gap_text, read_as = found.format, found.gap_text, found.reason + "; "
     value_type = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (
         is_number(value_type)
@@ -305,8 +341,12 @@ def _infer_column(
         if untyped:
             dtype = column.type  # a CSV file has no types of its own
         elif kind not in ("numeric", "datetime"):
-            fmt, gap_text, read_as = None, None, ""  # it stays text, and NA a word like others
-            values, found_gaps, nan_note = known_values(given)
+            # It stays text, and NA a word like others unless a person says that it is a gap.
+            if told is None:
+                fmt, gap_text, read_as = None, None, ""
+                values, found_gaps, nan_note = known_values(given)
+            else:
+                fmt = "text"
     mode: Any = "none"
     if found_gaps and len(values):
         mode = edit.get("gaps", gaps)
@@ -326,9 +366,9 @@ def _infer_column(
         gap_text=gap_text,
         quantizer=edit.get("quantizer"),
         max_bins=edit.get("max_bins"),
-        reason=read_as + reason + nan_note,
+        reason=read_as + reason + nan_note + (hint if gap_text is None else ""),
     )
-    for key in ("dtype", "time_step", "format", "gap_text"):
+    for key in ("dtype", "time_step", "format"):
         if key in edit and edit[key] != getattr(inferred, key):
             raise UserError(
                 f"The schema sets {key} of column {name!r} to {edit[key]!r}, but the table has "

@@ -9,8 +9,10 @@ comes back as zero). What is recognised is one short `format` per column:
     shortest         1500.0, 1e-05    (as Python writes a float)
     plain            1500, 1e-05      (the same without a trailing .0)
     s:%Y-%m-%d       a date pattern, behind the time unit it is exact to
+    text             any text; only where a person says how a gap is spelled
 
-and at most one spelling of a gap (`gap_text`), such as NA.
+and at most one spelling of a gap (`gap_text`), such as NA. In text NA may be a word like others (a
+country, a grade), so there a person has to say that it is none.
 """
 
 from collections.abc import Callable
@@ -56,29 +58,45 @@ def is_text(dtype: pa.DataType) -> bool:
     )
 
 
-def recognise(column: pa.ChunkedArray) -> Recognised | None:
-    """The format in which every value of a text column round-trips, or None: it is plain text."""
+def recognise(column: pa.Array | pa.ChunkedArray, gap_text: str | None = None) -> Recognised | None:
+    """The format in which every value of a text column round-trips, or None: it is plain text.
+
+    With `gap_text` that text is a gap, and every gap is written so.
+    """
     texts = pc.unique(column).cast(pa.string())
     has_gaps = texts.null_count > 0
     texts = texts.drop_null()
-    spelled = [text for text in GAP_TEXTS if pc.index(texts, text).as_py() >= 0]
-    if len(spelled) + has_gaps > 1:
-        return None  # two spellings of a gap could not both be written back
-    gap_text = spelled[0] if spelled else None
+    told = gap_text is not None
+    if not told:
+        spelled = spelled_gaps(texts)
+        if len(spelled) + has_gaps > 1:
+            return None  # two spellings of a gap could not both be written back
+        gap_text = spelled[0] if spelled else None
     if gap_text is not None:
         texts = texts.filter(pc.not_equal(texts, gap_text))
-    if len(texts) == 0:
-        return None
     # Minus zero is how rounding writes small negative numbers; it is no number of its own.
     unsigned = pc.replace_substring_regex(texts, MINUS_ZERO, r"\1")
-    found = _number(unsigned) or _date(texts)
+    found = (_number(unsigned) or _date(texts)) if len(texts) else None
     if found is None:
-        return None
+        return (
+            Recognised("text", pa.string(), gap_text, _told(gap_text, has_gaps)) if told else None
+        )
     fmt, dtype, what = found
     but = "" if gap_text is None else f" but {gap_text!r} (read as a gap)"
     changed = texts.filter(pc.not_equal(unsigned, texts))
     zero = f"; {changed[0].as_py()!r} is read as zero" if len(changed) else ""
-    return Recognised(fmt, dtype, gap_text, f"every text{but} is {what}{zero}")
+    also = f"; {_told(gap_text, has_gaps)}" if told else ""
+    return Recognised(fmt, dtype, gap_text, f"every text{but} is {what}{zero}{also}")
+
+
+def spelled_gaps(texts: pa.Array) -> list[str]:
+    """What among texts may be a gap that somebody spelled out."""
+    return [text for text in GAP_TEXTS if pc.index(texts, text).as_py() >= 0]
+
+
+def _told(gap_text: str | None, has_gaps: bool) -> str:
+    also = ", and so are empty cells, which come back as it" if has_gaps else ""
+    return f"{gap_text!r} is a gap, set in the schema{also}"
 
 
 def _number(texts: pa.StringArray) -> tuple[str, pa.DataType, str] | None:
@@ -156,6 +174,8 @@ def read(texts: pa.Array, fmt: str, dtype: pa.DataType, gap_text: str | None = N
     if gap_text is not None:
         texts = pc.if_else(pc.equal(texts, gap_text), pa.scalar(None, pa.string()), texts)
     unit, colon, pattern = fmt.partition(":")
+    if fmt == "text":
+        return texts
     if not colon or unit == "fixed":
         return texts.cast(dtype)
     if unit == "s":
@@ -170,7 +190,9 @@ def read(texts: pa.Array, fmt: str, dtype: pa.DataType, gap_text: str | None = N
 def write(values: pa.Array, fmt: str, gap_text: str | None = None) -> pa.Array:
     """Values as text in `fmt`; gaps become `gap_text`, or stay gaps if there is none."""
     unit, _, pattern = fmt.partition(":")
-    if fmt == "integer":
+    if fmt == "text":
+        texts = values.cast(pa.string())
+    elif fmt == "integer":
         texts = values.cast(pa.int64()).cast(pa.string())
     elif unit == "fixed":
         texts = _write_each(values, lambda value: f"{value:.{int(pattern)}f}")

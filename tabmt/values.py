@@ -23,7 +23,7 @@ def plain_values(array: pa.ChunkedArray, column: Column) -> tuple[np.ndarray, np
     if is_numeric(column):
         numbers = as_numbers(array, column)
         return numbers, np.isnan(numbers)
-    words = as_words(array)
+    words = as_words(array, column)
     gaps = np.asarray(words.is_null().to_numpy(zero_copy_only=False))
     return np.array(words.fill_null("").to_pylist(), dtype=str), gaps
 
@@ -60,9 +60,11 @@ def as_numbers(array: pa.ChunkedArray, column: Column) -> np.ndarray:
     return np.asarray(floats.to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def as_words(array: pa.ChunkedArray) -> pa.Array:
+def as_words(array: pa.ChunkedArray, column: Column) -> pa.Array:
     """Categories as text; whole floats are written as whole numbers, so that 1.0 is 1."""
     values = combine(array)
+    if column.format == "text" and is_text(values.type):
+        return read(values, column.format, pa.string(), column.gap_text)
     if pa.types.is_floating(values.type):
         floats = values.to_numpy(zero_copy_only=False)
         whole = np.isnan(floats) | (np.floor(floats) == floats)

@@ -39,6 +39,34 @@ def test_conditions_are_kept(folder):
     assert set(rows["group"]) == {"a", "b"} and set(rows["visits"]) <= {1, 2}
 
 
+def test_gaps_that_the_file_spells_out(tmp_path):
+    """Text and numbers in which NA is no value: drawn as NA, asked for as missing, filled."""
+    frame = mixed_frame(400)
+    frame["group"] = frame["group"].astype(object)
+    frame.loc[::4, ["group", "height"]] = np.nan
+    frame.to_csv(tmp_path / "people.csv", index=False, na_rep="NA")
+    (tmp_path / "schema.json").write_text('{"gap_text": "NA", "rules": {"g": "group != \'a\'"}}')
+    options = ("--schema", tmp_path / "schema.json", *FIT)
+    result = run("fit", tmp_path / "people.csv", "-o", tmp_path / "m.tabmt", *options)
+    assert result.exit_code == 0, result.output
+    text = run("sample", tmp_path / "m.tabmt", "-n", 400, "--seed", 1).stdout
+    rows = pd.read_csv(io.StringIO(text), keep_default_na=False)
+    assert set(rows["group"]) == {"b", "c", "NA"}
+    for name in ("group", "height"):
+        assert 0.1 < (rows[name] == "NA").mean() < 0.4
+    asked = sampled(tmp_path, "-n", 20, "--where", "group is missing")
+    assert asked["group"].isna().all()
+    assert sampled(tmp_path, "-n", 20, "--where", "group is not missing")["group"].notna().all()
+    fails_with(
+        "Column 'group' is asked to be 'NA', which spells a gap there; missing() asks for one, "
+        "`is missing` on the command line.",
+        *("sample", tmp_path / "m.tabmt", "-n", 5, "--where", "group = NA"),
+    )
+    result = run("impute", tmp_path / "m.tabmt", tmp_path / "people.csv", "-o", tmp_path / "f.csv")
+    assert result.exit_code == 0, result.output
+    assert pd.read_csv(tmp_path / "f.csv").notna().all(axis=None)
+
+
 def test_classes_come_in_the_shares_that_were_asked_for(folder):
     assert sampled(folder, "-n", 30, "--balance", "group")["group"].value_counts().tolist() == [
         10,

@@ -132,16 +132,20 @@ def test_nan_and_null_are_both_gaps_of_an_arrow_float(fitted):
     assert filled[2].as_py() == 151.1
 
 
-@pytest.mark.parametrize("gap", ["", "NA"])
-def test_a_csv_file_is_imputed_as_the_types_it_stands_for(tmp_path, gap):
+@pytest.mark.parametrize(
+    ("gap", "schema"),
+    [("", None), ("NA", None), ("NA", {"gap_text": "NA"}), ("no", {"gap_text": "no"})],
+)
+def test_a_csv_file_is_imputed_as_the_types_it_stands_for(tmp_path, gap, schema):
     frame = torn().drop(columns=["since", "member"])
-    frame["city"] = frame["city"].fillna("Oslo")  # as text, NA would be a word
-    frame["group"] = frame["group"].astype(object).fillna("a")
+    if gap and schema is None:
+        frame["city"] = frame["city"].fillna("Oslo")  # as text, NA would be a word
+        frame["group"] = frame["group"].astype(object).fillna("a")
     frame.to_csv(tmp_path / "t.csv", index=False, na_rep=gap)
-    model = TabMT(steps=3, **TINY).fit(tmp_path / "t.csv")
+    model = TabMT(steps=3, **TINY).fit(tmp_path / "t.csv", schema=schema)
     filled = model.impute(tmp_path / "t.csv", seed=0)
-    assert filled.notna().all(axis=None)
-    read = pd.read_csv(tmp_path / "t.csv")
+    assert filled.notna().all(axis=None) and not filled.isin([gap or "NA"]).any(axis=None)
+    read = pd.read_csv(tmp_path / "t.csv", na_values=[gap])
     for name in read.columns:
         known = read[name].notna()
         assert filled[name][known].tolist() == read[name][known].tolist()

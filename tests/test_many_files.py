@@ -300,6 +300,16 @@ def test_gaps_only_in_rows_not_looked_at(tmp_path, monkeypatch, gap, gap_text):
     assert some.gap_text == whole.gap_text == gap_text
 
 
+def test_a_gap_spelled_as_a_word_only_in_rows_not_looked_at(tmp_path, monkeypatch):
+    for part in range(8):
+        words = ["NA"] * 50 if part == 5 else ["a", "b"] * 25
+        frame = pd.DataFrame({"word": words, "x": range(50)})
+        frame.to_csv(tmp_path / f"{part}.csv", index=False)
+    monkeypatch.setattr(looking, "LOOKED_ROWS", 150)
+    word = TabMT(**TINY).fit(tmp_path, schema={"gap_text": "NA"}).schema_.columns[0]
+    assert (word.gap_text, word.gaps) == ("NA", "learned")
+
+
 def test_a_full_disk_gets_a_sentence(tmp_path):
     """The copy of a large CSV file, and the codes."""
     rows = "".join(f"{i},{i * i}\n" for i in range(50_000))

@@ -98,6 +98,49 @@ def test_a_persons_edits_win_and_are_told():
     assert x.reason.endswith("decimals set in the schema (inferred: None)")
 
 
+SPELLED = {
+    "sex": ["m", "f", "NA"] * 10,
+    "income": ["unknown", *map(str, range(100, 187, 3))],
+    "age": ["-9", *map(str, range(20, 78, 2))],
+    "code": ["0", "1", "NA"] * 10,
+    "grade": ["A", "NA", None] * 10,
+    "nothing": ["NA"] * 30,
+}
+
+
+@pytest.mark.parametrize("kind", ["csv", "arrow"])
+def test_a_person_can_say_how_a_gap_is_spelled(kind):
+    table, source = pa.table(SPELLED), Source(kind)
+    before = {column.name: column for column in infer(table, source).columns}
+    assert before["sex"].gaps == "none"
+    assert before["sex"].reason == (
+        "text with 3 distinct values; 'NA' is a word here, unless gap_text says that it is a gap"
+    )
+    spelled = {"income": "unknown", "age": "-9"}
+    edits = {
+        "gap_text": "NA",
+        "columns": [{"name": name, "gap_text": words} for name, words in spelled.items()],
+    }
+    schema = infer(table, source, overrides=edits)
+    after = {column.name: column for column in schema.columns}
+    told = {name: column.gap_text for name, column in after.items()}
+    assert told == dict.fromkeys(SPELLED, "NA") | spelled
+    kinds = [column.kind for column in schema.columns]
+    assert kinds == ["categorical", "numeric", "numeric", "categorical", "categorical", "constant"]
+    assert {column.gaps for column in schema.columns[:5]} == {"learned"}
+    assert after["grade"].reason == (
+        "'NA' is a gap, set in the schema, and so are empty cells, which come back as it; "
+        "text with 1 distinct values"
+    )
+    assert infer(table, source, overrides=schema.to_json()) == schema
+    # What was taken down before may be edited: income was text then.
+    taken = infer(table, source).to_json()
+    for entry in taken["columns"]:
+        if entry["name"] == "income":
+            entry |= {"gap_text": "unknown", "kind": "numeric"}
+    assert infer(table, source, overrides=taken).columns[1].kind == "numeric"
+
+
 def test_the_written_schema_can_be_passed_back_unchanged():
     table = every_type()
     schema = infer(table)
@@ -132,17 +175,30 @@ WRONG_EDITS = [
     (
         {"columns": [{"name": "age", "colour": "red"}]},
         "The schema of column 'age' has an entry 'colour'; "
-        "you can set: kind, gaps, decimals, quantizer, max_bins.",
+        "you can set: kind, gaps, gap_text, decimals, quantizer, max_bins.",
     ),
     (
         {"columns": [{"name": "age", "dtype": "double"}]},
         "The schema sets dtype of column 'age' to 'double', but the table has 'int64'; "
-        "you can set: kind, gaps, decimals, quantizer, max_bins.",
+        "you can set: kind, gaps, gap_text, decimals, quantizer, max_bins.",
     ),
     (
         {"columns": [{"name": "age", "decimals": 2}]},
         "The schema sets decimals of column 'age' to 2, but its values are int64; "
         "only floats can be rounded.",
+    ),
+    (
+        {"columns": [{"name": "age", "gap_text": "4"}]},
+        "The schema sets gap_text of column 'age' to '4', but its values are int64; "
+        "only gaps of text are spelled.",
+    ),
+    (
+        {"gap_text": -9},
+        'The schema sets gap_text of the table to -9; it must be a text, such as "NA".',
+    ),
+    (
+        {"gaptext": "NA"},
+        "The schema has an entry 'gaptext'; it can have: columns, rules, gap_text.",
     ),
     (
         ["age"],

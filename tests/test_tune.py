@@ -141,22 +141,25 @@ def test_kinds_are_those_of_the_whole_table(table, tmp_path):
         nr=range(1, len(table) + 1),
         whole=["2.5", *map(str, range(len(table) - 1))],
         gap=[None, *range(len(table) - 1)],
+        word=["NA", *["yes", "no"] * len(table)][: len(table)],
     )
     odd.to_csv(tmp_path / "table.csv", index=False)
     arrow, source = tables.load(tmp_path / "table.csv")
-    whole = infer(arrow, source)
+    whole = infer(arrow, source, overrides={"gap_text": "NA"})
     kinds = {column.name: column for column in whole.columns}
     assert kinds["nr"].kind == "id" and kinds["whole"].decimals == 1
     part = infer(TableCodec(whole, ()).read(arrow)[20:], overrides=whole.edits())
     about = [(one.name, one.kind, one.decimals) for one in part.columns]
     assert about == [(one.name, one.kind, one.decimals) for one in whole.columns]
+    assert (part.columns[-1].gap_text, whole.columns[-1].gaps) == ("NA", "learned")
 
     def held_out(seed: int) -> np.ndarray:
         return numpy_stream(seed, "validation rows").permutation(len(odd))[: len(odd) // 5]
 
     seed = next(seed for seed in range(99) if 0 in held_out(seed))
     options = {**QUICK, "objective": "likelihood", "trials": 1, "seed": seed}
-    assert tune(tmp_path / "table.csv", "species", **options).tried == 1
+    schema = {"gap_text": "NA"}
+    assert tune(tmp_path / "table.csv", "species", schema=schema, **options).tried == 1
 
 
 @pytest.mark.parametrize("ending", ["csv", "toml", "svg", "trials", "PARQUET"])

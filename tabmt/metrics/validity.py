@@ -43,7 +43,7 @@ def type_differences(real: pa.Table, synthetic: pa.Table) -> dict[str, str]:
 def broken_rule_share(rule: Rule, table: pa.Table, schema: Schema, train: pa.Table) -> float:
     """Share of rows that break a rule. Combinations are those of the training table."""
     if rule.together:
-        rows, seen = (_combinations(one, rule.columns) for one in (table, train))
+        rows, seen = (_combinations(one, schema, rule.columns) for one in (table, train))
         known = set(seen)
         return sum(row not in known for row in rows) / max(len(rows), 1)
     columns, gaps = {}, {}
@@ -55,8 +55,10 @@ def broken_rule_share(rule: Rule, table: pa.Table, schema: Schema, train: pa.Tab
     return float(np.mean(rule.broken(columns, gaps)))
 
 
-def _combinations(table: pa.Table, names: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _combinations(table: pa.Table, schema: Schema, names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    columns = {column.name: column for column in schema.columns}
     for name in names:
         if name not in table.column_names:
             raise UserError(f"A rule names a column {name!r} that is not there.")
-    return list(zip(*(as_words(table.column(name)).to_pylist() for name in names), strict=True))
+    words = (as_words(table.column(name), columns[name]).to_pylist() for name in names)
+    return list(zip(*words, strict=True))

@@ -98,7 +98,7 @@ class Lens:
                 scales[column.name] = (low, high, float(np.median(finite)))
                 kinds[column.name] = "number"
             else:
-                counts = pc.value_counts(as_words(array).drop_null())
+                counts = pc.value_counts(as_words(array, column).drop_null())
                 order = np.argsort(-counts.field("counts").to_numpy(), kind="stable")
                 values = counts.field("values").take(pa.array(order)).to_pylist()
                 words[column.name] = values
@@ -123,7 +123,7 @@ class Lens:
             if self.kinds[name] == "number":
                 numbers[name] = as_numbers(array, columns[name])
             else:
-                found = _spelled_alike(as_words(array), self.words[name])
+                found = _spelled_alike(as_words(array, columns[name]), self.words[name])
                 known = pa.array(self.words[name], pa.string())
                 index = pc.index_in(found, known)
                 # A value that training never saw is the next code.
