@@ -76,11 +76,10 @@ def schema(table: str, output: str | None, overrides: str | None, gaps: Any) -> 
       tabmt schema people.csv -o schema.json
     """
     from tabmt import many_files, tables
-    from tabmt.schema import infer
+    from tabmt.schema import infer, read_overrides
 
     arrow, source = many_files.open_table(table)
-    given = None if overrides is None else read_json(overrides, "schema")
-    found = infer(arrow, source, gaps=gaps, overrides=given)
+    found = infer(arrow, source, gaps=gaps, overrides=read_overrides(overrides))
     text = json.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n"
     if output is None:
         click.echo(text, nl=False)
@@ -189,6 +188,7 @@ def info(model: str, as_json: bool) -> None:
 @click.option("--test", help="real rows that the generator has not seen")
 @click.option("--valid", help="real rows that tell CatBoost when to stop")
 @click.option("--target", help="the column to predict, for ML efficiency")
+@click.option("--schema", help="the schema file that `fit` was given: kinds, gaps, rules")
 @click.option("--rules", "rules_file", help='a JSON file {"name": "end >= start", ...}')
 @click.option("--catboost", "catboost_file", help="a JSON file of CatBoost settings")
 @click.option("--paper", is_flag=True, help="ML efficiency as in the paper: 50 models, slow")
@@ -204,6 +204,7 @@ def evaluate(
     test: str | None,
     valid: str | None,
     target: str | None,
+    schema: str | None,
     rules_file: str | None,
     catboost_file: str | None,
     paper: bool,
@@ -238,6 +239,7 @@ def evaluate(
         test,
         valid,
         target=target,
+        schema=schema,
         rules=[] if rules_file is None else load_rules(rules_file),
         catboost_settings=None if catboost_file is None else read_json(catboost_file, "settings"),
         paper=paper,

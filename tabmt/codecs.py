@@ -257,9 +257,11 @@ def typed(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     """The column's own type: text that stands for numbers or dates read as such, and rows that
     come in another type than the model was made with cast to it."""
     given = _value_type(column)
+    if column.gap_text is not None and pa.types.is_dictionary(array.type):
+        array = pa.chunked_array([combine(array)])  # in which a gap may be a category
     if column.format is None or not text.is_text(array.type):
         there = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-        if there == given or (text.is_text(given) and column.format is not None):
+        if there == given or (text.is_text(given) and column.format not in (None, "text")):
             return array
         try:
             return pa.chunked_array([combine(array).cast(given)])

@@ -22,7 +22,7 @@ from tabmt.errors import UserError
 from tabmt.metrics import coverage, fidelity, privacy, utility, validity
 from tabmt.metrics.view import Lens, View
 from tabmt.rules import Rule
-from tabmt.schema import infer
+from tabmt.schema import infer, read_overrides
 from tabmt.seeds import derive, numpy_stream
 
 log = logging.getLogger(__name__)
@@ -203,12 +203,15 @@ class Judge:
         valid: Any = None,
         *,
         target: str | None = None,
+        schema: Any = None,
         rules: Sequence[Rule] = (),
         catboost_settings: Mapping[str, Any] | None = None,
         paper: bool = False,
         seed: int = 0,
     ) -> "Judge":
         table, source = tables.load(train)
+        found = infer(table, source, overrides=read_overrides(schema))
+        named = {name: Rule.parse(name, rule) for name, rule in found.rules.items()}
         notes = []
         test_table = None if test is None else tables.load(test)[0]
         valid_table = None if valid is None else tables.load(valid)[0]
@@ -224,10 +227,9 @@ class Judge:
                 "as one. The generator has probably seen them: its figures then look better than "
                 "they are, those of privacy above all."
             )
-        schema = infer(table, source)
-        lens = Lens.grind(table, schema)
+        lens = Lens.grind(table, found)
         if target is not None and target not in lens.names:
-            why = lens.left_out.get(target, f"the table has: {', '.join(schema.names)}")
+            why = lens.left_out.get(target, f"the table has: {', '.join(found.names)}")
             raise UserError(f"The target {target!r} cannot be predicted: {why}.")
         kept = table
         if target is not None and valid_table is None:
@@ -244,7 +246,7 @@ class Judge:
             valid_view,
             views[1],
             target,
-            tuple(rules),
+            tuple((named | {rule.name: rule for rule in rules}).values()),
             dict(catboost_settings or {}),
             paper,
             seed,

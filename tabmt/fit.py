@@ -21,13 +21,13 @@ from tabmt.codecs import TableCodec
 from tabmt.config import Engine
 from tabmt.encoding import prepare, prepared
 from tabmt.engine import check as check_engine
-from tabmt.errors import UserError, read_json
+from tabmt.errors import UserError
 from tabmt.learned import Learned, new_network, token_column
 from tabmt.looking import find_codec
 from tabmt.many_files import Columns, open_table
 from tabmt.processes import Group
 from tabmt.rulebook import RuleBook
-from tabmt.schema import check_table
+from tabmt.schema import check_table, read_overrides
 from tabmt.seeds import derive, numpy_stream
 from tabmt.store import Scratch, TokenStore
 
@@ -57,7 +57,7 @@ def fit(
     arrow, source = open_table(table)
     settings = Settings.of(values, arrow.num_rows, arrow.num_columns)
     if start is None:
-        overrides = read_json(str(schema), "schema") if isinstance(schema, str | Path) else schema
+        overrides = read_overrides(schema)
         asked = {"schema": overrides, "codec": dataclasses.asdict(settings.codec), "seed": seed}
         find: Callable[[], TableCodec] = partial(
             find_codec, arrow, source, settings.codec, overrides, seed

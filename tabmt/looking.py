@@ -58,21 +58,20 @@ def find_codec(
         f"{some.num_rows:,}",
         f"{table.num_rows:,}",
     )
+    spelled = (overrides or {}).get("gap_text")
     gaps = [0] * len(codec.coded)
     alike = [True] * len(codec.coded)
     words = [getattr(one.codec, "values", None) for one in codec.coded]
-    for tallies in each(CountPart(codec), list(table.parts()), workers=cores()):
+    for tallies in each(CountPart(codec, spelled), list(table.parts()), workers=cores()):
         for place, tally in enumerate(tallies):
             gaps[place] += tally.gaps
             alike[place] = alike[place] and tally.alike
             if tally.words is not None:
                 words[place] = pc.unique(pa.concat_arrays([words[place], tally.words]))
-    coded, spelled = [], (overrides or {}).get("gap_text")
+    coded = []
     for place, one in enumerate(codec.coded):
         name, own, known = one.column.name, one.codec, words[place]
         varies = isinstance(own, ConstantCodec) and known is not None and len(known) > 1
-        if spelled is not None and known is not None and text.is_text(known.type):
-            varies = varies or pc.index(known, spelled).as_py() >= 0  # no word, but a gap
         if varies or not alike[place] or (gaps[place] and one.column.gaps == "none"):
             log.info("column %r is otherwise than in those rows: all of it is looked at", name)
             edits = [e for e in (overrides or {}).get("columns", ()) if e["name"] == name]
@@ -93,6 +92,7 @@ def find_codec(
 @dataclass(frozen=True)
 class CountPart:
     codec: TableCodec
+    spelled: str | None  # a gap, where text holds it
 
     def __call__(self, part: Columns) -> list[Tally]:
         return [self._count(part.column(one.column.name), one) for one in self.codec.coded]
@@ -100,6 +100,10 @@ class CountPart:
     def _count(self, array: pa.ChunkedArray, one: CodedColumn) -> Tally:
         column = one.column
         all_gaps = array.null_count == len(array)
+        if self.spelled not in (None, column.gap_text) and text.is_text(array.type):
+            words = pc.unique(array).cast(pa.string())
+            if pc.index(words, self.spelled).as_py() >= 0:
+                return Tally(0, None, alike=False)
         read = column.format not in (None, "text")
         if read and text.is_text(array.type) and not all_gaps:
             found = text.recognise(array)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tabmt import completion, tables, text
-from tabmt.codecs import Bounds, NumericCodec, TableCodec, as_given, typed
+from tabmt.codecs import Bounds, ConstantCodec, NumericCodec, TableCodec, as_given, typed
 from tabmt.completion import Broken
 from tabmt.config import Imputation
 from tabmt.errors import UserError
@@ -198,9 +198,10 @@ def fill_gaps(
 ) -> pa.Table:
     """The table as given, with drawn values in its gaps. Ids are nobody's to invent."""
     columns = []
-    for column in codec.schema.columns:
-        original = table.column(column.name)
-        if column.kind == "id" or column.name in leave:
+    for coded in codec.coded:
+        column, original = coded.column, table.column(coded.column.name)
+        nothing = isinstance(coded.codec, ConstantCodec) and len(coded.codec.values) == 0
+        if column.kind == "id" or column.name in leave or nothing:
             columns.append(original)
             continue
         values = drawn.column(column.name)

@@ -14,6 +14,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -22,7 +23,7 @@ import pyarrow.compute as pc
 
 from tabmt import text
 from tabmt.config import Gaps, Quantizer
-from tabmt.errors import UserError
+from tabmt.errors import UserError, read_json
 from tabmt.grid import (
     find_decimals,
     is_number,
@@ -177,15 +178,16 @@ def infer(
     """
     check_table(table)
     edits = _edits(overrides, table.column_names)
-    spelled = None if overrides is None else overrides.get("gap_text")
-    columns = []
-    for name in table.column_names:
-        column, edit = table.column(name), edits.get(name, {})
-        is_text = spelled is not None and text.is_text(column.type)
-        if is_text and pc.index(column, spelled).as_py() >= 0:
-            edit = {"gap_text": spelled, **edit}
-        columns.append(_infer_column(name, column, source.kind == "csv", gaps, edit))
+    columns = [
+        _infer_column(name, table.column(name), source.kind == "csv", gaps, edits[name])
+        for name in table.column_names
+    ]
     return Schema(tuple(columns), source, _rules(overrides))
+
+
+def read_overrides(schema: Any) -> Mapping[str, Any] | None:
+    """What a person set: the path of a JSON file, its content, or nothing."""
+    return read_json(str(schema), "schema") if isinstance(schema, str | Path) else schema
 
 
 def _rules(overrides: Mapping[str, Any] | None) -> dict[str, str]:
@@ -212,7 +214,7 @@ def check_names(names: list[str]) -> None:
 
 def _edits(overrides: Mapping[str, Any] | None, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     if overrides is None:
-        return {}
+        return {name: {} for name in names}
     entries = overrides.get("columns", []) if isinstance(overrides, Mapping) else None
     if not isinstance(entries, list) or not all(
         isinstance(entry, Mapping) and isinstance(entry.get("name"), str) for entry in entries
@@ -244,7 +246,9 @@ def _edits(overrides: Mapping[str, Any] | None, names: Sequence[str]) -> dict[st
         _check_text(entry, f"column {name!r}")
         _check_whole(entry, "decimals", -6, 10)
         _check_whole(entry, "max_bins", 2, 2**31)
-    return {entry["name"]: dict(entry) for entry in entries}
+    by_name = {entry["name"]: dict(entry) for entry in entries}
+    everywhere = {"gap_text_if_held": overrides.get("gap_text")}
+    return {name: everywhere | by_name.get(name, {}) for name in names}
 
 
 def but_the_table_has(name: str, names: Sequence[str]) -> str:
@@ -283,27 +287,16 @@ def _check_whole(entry: Mapping[str, Any], key: str, low: int, high: int) -> Non
 def _infer_column(
     name: str, column: pa.ChunkedArray, untyped: bool, gaps: Gaps, edit: dict[str, Any]
 ) -> Column:
-    given, dtype, fmt, gap_text, read_as, hint = column, column.type, None, None, "", ""
-    wanted, told = edit.get("kind"), edit.get("gap_text")
-    if told is not None and not text.is_text(dtype):
-        raise UserError(
-            f"The schema sets gap_text of column {name!r} to {told!r}, but its values are {dtype}; "
-            "only gaps of text are spelled."
-        )
-    if text.is_text(dtype):
-        words = pc.unique(column)
-        found = text.recognise(words)
-        if told is not None and (found is None or found.gap_text != told):
-            # It may be read otherwise than it was when a person took the schema down.
-            edit = {key: edit[key] for key in edit if key not in ("dtype", "time_step", "format")}
-            edit = {key: value for key, value in edit.items() if (key, value) != ("gaps", "none")}
-            found = text.recognise(words, told)
-        elif spelled := text.spelled_gaps(words):
-            hint = f"; {spelled[0]!r} is a word here, unless gap_text says that it is a gap"
-        if found is not None:
-            column = text.read(combine(column), found.format, found.dtype, found.gap_text)
-            column = pa.chunked_array([column])
-            fmt, gap_text, read_as = found.format, found.gap_text, found.reason + "; "
+    given, dtype, fmt, gap_text, read_as = column, column.type, None, None, ""
+    found, told, hint = text.look(name, column, edit)
+    if told is not None:  # it may be read otherwise than when a person took the schema down
+        edit = {key: edit[key] for key in edit if key not in ("dtype", "time_step", "format")}
+        edit = {key: value for key, value in edit.items() if (key, value) != ("gaps", "none")}
+    if found is not None:
+        column = text.read(combine(column), found.format, found.dtype, found.gap_text)
+        column = pa.chunked_array([column])
+        fmt, gap_text, read_as = found.format, found.gap_text, found.reason + "; "
+    wanted = edit.get("kind")
     value_type = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (
         is_number(value_type)
@@ -337,6 +330,8 @@ def _infer_column(
             decimals = edit["decimals"]
     elif kind == "datetime":
         time_step = time_step_of(values)
+    if told is not None and fmt is not None and kind in ("numeric", "datetime"):
+        text.check_gap_outside(name, told, fmt, values)
     if fmt is not None:
         if untyped:
             dtype = column.type  # a CSV file has no types of its own

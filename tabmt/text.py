@@ -15,12 +15,15 @@ and at most one spelling of a gap (`gap_text`), such as NA. In text NA may be a 
 country, a grade), so there a person has to say that it is none.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from tabmt.errors import UserError
 
 GAP_TEXTS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-", ".")
 DATE_PATTERNS = (
@@ -56,6 +59,61 @@ def is_text(dtype: pa.DataType) -> bool:
         or pa.types.is_large_string(dtype)
         or pa.types.is_string_view(dtype)
     )
+
+
+def look(
+    name: str, column: pa.ChunkedArray, edit: Mapping[str, Any]
+) -> tuple[Recognised | None, str | None, str]:
+    """What a column of text stands for, the spelling of a gap that a person told (`gap_text`, or
+    `gap_text_if_held` that the whole table has), and a word on one that nobody told."""
+    told = edit.get("gap_text")
+    everywhere = None if "gap_text" in edit else edit.get("gap_text_if_held")
+    categories = pa.types.is_dictionary(column.type)
+    if not is_text(column.type.value_type if categories else column.type):
+        if told is None:
+            return None, None, ""
+        raise UserError(
+            f"The schema sets gap_text of column {name!r} to {told!r}, but its values are "
+            f"{column.type}; only gaps of text are spelled."
+        )
+    words = pc.unique(column).cast(pa.string())
+    if everywhere is not None and pc.index(words, everywhere).as_py() >= 0:
+        told = everywhere
+    if categories:
+        if told is None:
+            return None, None, ""
+        raise UserError(
+            f"The schema makes {told!r} a gap, but column {name!r} is not text: it is declared as "
+            "categories. Turn it into text, or set its gap_text to null."
+        )
+    found = recognise(words)
+    if told is None:
+        spelled = spelled_gaps(words)
+        hint = "; {!r} is a word here, unless gap_text says that it is a gap"
+        return found, None, hint.format(spelled[0]) if spelled else ""
+    if found is None or found.gap_text is None:
+        return recognise(words, told), told, ""
+    if found.gap_text != told and pc.index(words, told).as_py() >= 0:
+        raise UserError(
+            f"Column {name!r} spells gaps as {found.gap_text!r} and as {told!r}, the gap_text of "
+            "the schema. Spell them alike, or set gap_text of this column to null."
+        )
+    return found, told if found.gap_text == told else None, ""
+
+
+def check_gap_outside(name: str, told: str, fmt: str, values: pa.Array) -> None:
+    """A number between the others would be drawn, and then be a gap."""
+    try:
+        gap = read(pa.array([told]), fmt, values.type)[0].as_py()
+    except (pa.ArrowInvalid, OverflowError):
+        return  # a word
+    ends = pc.min_max(values).as_py()
+    if ends["min"] < gap < ends["max"]:
+        raise UserError(
+            f"The schema sets gap_text of column {name!r} to {told!r}, which lies among its values "
+            f"({ends['min']} to {ends['max']}): drawn, it would be a gap. Leave these cells empty, "
+            "or set its kind to categorical."
+        )
 
 
 def recognise(column: pa.Array | pa.ChunkedArray, gap_text: str | None = None) -> Recognised | None:
@@ -170,12 +228,13 @@ def _date_round_trips(texts: pa.StringArray, fmt: str) -> bool:
 
 def read(texts: pa.Array, fmt: str, dtype: pa.DataType, gap_text: str | None = None) -> pa.Array:
     """Texts as values of `dtype`; the inverse of `write`."""
-    texts = texts.cast(pa.string())
+    if fmt != "text":  # words may be too many for that type
+        texts = texts.cast(pa.string())
     if gap_text is not None:
-        texts = pc.if_else(pc.equal(texts, gap_text), pa.scalar(None, pa.string()), texts)
-    unit, colon, pattern = fmt.partition(":")
+        texts = pc.if_else(pc.equal(texts, gap_text), pa.scalar(None, texts.type), texts)
     if fmt == "text":
         return texts
+    unit, colon, pattern = fmt.partition(":")
     if not colon or unit == "fixed":
         return texts.cast(dtype)
     if unit == "s":
@@ -191,7 +250,7 @@ def write(values: pa.Array, fmt: str, gap_text: str | None = None) -> pa.Array:
     """Values as text in `fmt`; gaps become `gap_text`, or stay gaps if there is none."""
     unit, _, pattern = fmt.partition(":")
     if fmt == "text":
-        texts = values.cast(pa.string())
+        texts = values
     elif fmt == "integer":
         texts = values.cast(pa.int64()).cast(pa.string())
     elif unit == "fixed":

@@ -64,7 +64,7 @@ def as_words(array: pa.ChunkedArray, column: Column) -> pa.Array:
     """Categories as text; whole floats are written as whole numbers, so that 1.0 is 1."""
     values = combine(array)
     if column.format == "text" and is_text(values.type):
-        return read(values, column.format, pa.string(), column.gap_text)
+        values = read(values, column.format, values.type, column.gap_text)
     if pa.types.is_floating(values.type):
         floats = values.to_numpy(zero_copy_only=False)
         whole = np.isnan(floats) | (np.floor(floats) == floats)

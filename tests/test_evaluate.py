@@ -99,6 +99,24 @@ def test_rules_are_counted_beside_the_real_table(judged):
     assert (score.value, score.reference) == (0.0, 0.0)
 
 
+def test_a_schema_says_what_a_gap_is_and_which_rules_hold(real):
+    """In text, where NA would be a sex, and would break the rule."""
+    train, test, fresh = (one.fillna({"sex": "NA"}) for one in real)
+    rule = {"rules": {"sex": "sex in ['male', 'female']"}}
+    word = evaluate(fresh, train, test, schema=rule)["rule: sex"]
+    gap = evaluate(fresh, train, test, schema={"gap_text": "NA", **rule})["rule: sex"]
+    assert word.value > 0 and word.reference > 0
+    assert (gap.value, gap.reference) == (0.0, 0.0)
+
+
+def test_a_rule_on_a_column_that_only_the_synthetic_table_has_gets_a_sentence(real):
+    train, test, fresh = real
+    with pytest.raises(UserError, match="A rule names a column 'extra' that is not there"):
+        evaluate(
+            fresh.assign(extra="a"), train, test, rules=[Rule.parse("t", "together(sex, extra)")]
+        )
+
+
 def test_an_evaluation_survives_json(judged):
     one = judged["copy"]
     assert Evaluation.from_json(json.loads(json.dumps(one.to_json()))) == one

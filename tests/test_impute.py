@@ -152,6 +152,24 @@ def test_a_csv_file_is_imputed_as_the_types_it_stands_for(tmp_path, gap, schema)
     assert (filled["height"] == filled["height"].round(1)).all()
 
 
+def test_spelled_gaps_in_tables_of_other_types_than_were_learned(tmp_path):
+    """Categories, a column that has become numbers, and one of nothing but gaps."""
+    frame = pd.DataFrame(
+        {"g": ["a", "b", "NA"] * 30, "one": "5", "only": "NA", "x": range(0, 180, 2)}, dtype=object
+    )
+    told = [{"name": name, "gap_text": "NA"} for name in ("g", "one", "only")]
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    model = TabMT(steps=3, **TINY).fit(tmp_path / "t.csv", schema={"columns": told})
+    other = frame.astype({"g": "category", "one": int, "x": int})
+    assert set(model.impute(other, seed=0)["g"]) == {"a", "b"}
+    assert model.score(other).shape[0] == 90
+    read = pd.read_csv(tmp_path / "t.csv")  # in which `only` is a column of NaN
+    filled = model.impute(read, seed=0)
+    assert filled["only"].isna().all() and filled["g"].notna().all()
+    as_text = model.impute(frame, seed=0)
+    assert (as_text["only"] == "NA").all()
+
+
 def test_a_parquet_file_is_imputed_by_its_path(fitted, tmp_path):
     torn().to_parquet(tmp_path / "t.parquet")
     filled = fitted.impute(tmp_path / "t.parquet", seed=0)

@@ -302,12 +302,23 @@ def test_gaps_only_in_rows_not_looked_at(tmp_path, monkeypatch, gap, gap_text):
 
 def test_a_gap_spelled_as_a_word_only_in_rows_not_looked_at(tmp_path, monkeypatch):
     for part in range(8):
-        words = ["NA"] * 50 if part == 5 else ["a", "b"] * 25
-        frame = pd.DataFrame({"word": words, "x": range(50)})
+        frame = pd.DataFrame(
+            {
+                "word": ["a", "b"] * 25,
+                "code": [0, 1] * 25,
+                "number": range(0, 150, 3),
+                "key": [f"k{part}{row:02}" for row in range(50)],
+            },
+            dtype=object,
+        )
+        if part == 5:
+            frame[:30] = "-9"
         frame.to_csv(tmp_path / f"{part}.csv", index=False)
     monkeypatch.setattr(looking, "LOOKED_ROWS", 150)
-    word = TabMT(**TINY).fit(tmp_path, schema={"gap_text": "NA"}).schema_.columns[0]
-    assert (word.gap_text, word.gaps) == ("NA", "learned")
+    columns = TabMT(**TINY).fit(tmp_path, schema={"gap_text": "-9"}).schema_.columns
+    kinds = ["categorical", "categorical", "numeric", "id"]
+    assert [column.kind for column in columns] == kinds
+    assert {(column.gap_text, column.gaps) for column in columns} == {("-9", "learned")}
 
 
 def test_a_full_disk_gets_a_sentence(tmp_path):

@@ -141,6 +141,19 @@ def test_a_person_can_say_how_a_gap_is_spelled(kind):
     assert infer(table, source, overrides=taken).columns[1].kind == "numeric"
 
 
+@pytest.mark.parametrize("dtype", [pa.string(), pa.large_string(), pa.string_view()])
+def test_a_spelled_gap_in_every_type_of_text(dtype):
+    """Also beside a schema that was taken down when it was a word."""
+    words = pa.array(["0", "1", "NA"] * 10)
+    table = pa.table({"code": words.cast(dtype), "word": pa.array(["a", "b", "NA"] * 10, dtype)})
+    before = infer(table)
+    assert [column.gaps for column in before.columns] == ["none", "none"]
+    after = infer(table, overrides={**before.to_json(), "gap_text": "NA"})
+    assert [column.gaps for column in after.columns] == ["learned", "learned"]
+    one = {"columns": [{"name": "code", "gap_text": None}], "gap_text": "NA"}
+    assert [column.gaps for column in infer(table, overrides=one).columns] == ["none", "learned"]
+
+
 def test_the_written_schema_can_be_passed_back_unchanged():
     table = every_type()
     schema = infer(table)
@@ -206,6 +219,35 @@ WRONG_EDITS = [
         "`tabmt schema TABLE` writes one to start from.",
     ),
 ]
+
+
+WRONG_SPELLINGS = [
+    (
+        pa.array(["1", "99", "150", "7"]),
+        "99",
+        "The schema sets gap_text of column 'x' to '99', which lies among its values (1 to 150): "
+        "drawn, it would be a gap. Leave these cells empty, or set its kind to categorical.",
+    ),
+    (
+        pa.array(["1", "NA", "150", "-9"]),
+        "-9",
+        "Column 'x' spells gaps as 'NA' and as '-9', the gap_text of the schema. Spell them alike, "
+        "or set gap_text of this column to null.",
+    ),
+    (
+        pa.array(["a", "NA", "a"]).dictionary_encode(),
+        "NA",
+        "The schema makes 'NA' a gap, but column 'x' is not text: it is declared as categories. "
+        "Turn it into text, or set its gap_text to null.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "gap_text", "sentence"), WRONG_SPELLINGS)
+def test_a_spelling_that_cannot_be_kept_gets_a_sentence(values, gap_text, sentence):
+    with pytest.raises(UserError) as error:
+        infer(pa.table({"x": values}), overrides={"gap_text": gap_text})
+    assert str(error.value) == sentence
 
 
 @pytest.mark.parametrize(("edits", "sentence"), WRONG_EDITS)

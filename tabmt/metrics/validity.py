@@ -58,7 +58,7 @@ def broken_rule_share(rule: Rule, table: pa.Table, schema: Schema, train: pa.Tab
 def _combinations(table: pa.Table, schema: Schema, names: tuple[str, ...]) -> list[tuple[str, ...]]:
     columns = {column.name: column for column in schema.columns}
     for name in names:
-        if name not in table.column_names:
+        if name not in columns or name not in table.column_names:
             raise UserError(f"A rule names a column {name!r} that is not there.")
     words = (as_words(table.column(name), columns[name]).to_pylist() for name in names)
     return list(zip(*words, strict=True))

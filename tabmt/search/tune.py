@@ -20,10 +20,10 @@ from tabmt import tables
 from tabmt.card import Settings
 from tabmt.codecs import TableCodec
 from tabmt.config import Objective, SpaceName
-from tabmt.errors import UserError, read_json
+from tabmt.errors import UserError
 from tabmt.metrics import fidelity, utility
 from tabmt.metrics.view import Lens, View
-from tabmt.schema import infer
+from tabmt.schema import infer, read_overrides
 from tabmt.search import studies
 from tabmt.search.studies import Place, check_choice, import_optuna
 from tabmt.seeds import derive, numpy_stream
@@ -231,10 +231,9 @@ def tune(
     if minutes is not None or space == "cpu":
         given["minutes"] = 1.0 if minutes is None else minutes
     config = Settings.of(TabMT(**given).get_params()).codec  # what is wrong is said now
-    overrides = read_json(str(schema), "schema") if isinstance(schema, str | Path) else schema
     arrow, source = tables.load(table)
     # Of the whole table, as `fit` will see it: a part of it may look different.
-    found_schema = infer(arrow, source, gaps=config.gaps, overrides=overrides)
+    found_schema = infer(arrow, source, gaps=config.gaps, overrides=read_overrides(schema))
     read = TableCodec(found_schema, ()).read
     arrow = read(arrow)
     if valid is None:
