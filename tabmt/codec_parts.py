@@ -84,6 +84,7 @@ def _codec_to_parts(codec: ColumnCodec) -> tuple[dict[str, np.ndarray], dict[str
             "count": found.count,
             "pattern": list(found.pattern),
             "prefix": found.prefix,
+            "skip": found.skip,
         }
     arrays = {"values": _words_to_bytes(codec.values)}
     if codec.dictionary is not None:
@@ -94,9 +95,9 @@ def _codec_to_parts(codec: ColumnCodec) -> tuple[dict[str, np.ndarray], dict[str
 
 def _codec_from_parts(arrays: Mapping[str, np.ndarray], entry: dict[str, Any]) -> ColumnCodec:
     if entry["codec"] == "id":
-        return IdCodec(
-            Identifiers(entry["start"], entry["count"], tuple(entry["pattern"]), entry["prefix"])
-        )
+        own = {key: entry[key] for key in ("start", "count", "prefix")}
+        pattern = tuple(entry["pattern"])
+        return IdCodec(Identifiers(**own, pattern=pattern, skip=entry.get("skip")))
     dtype = parse_type(entry["dtype"])
     if entry["codec"] == "numeric":
         grid = Grid(

@@ -257,8 +257,9 @@ def typed(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     """The column's own type: text that stands for numbers or dates read as such, and rows that
     come in another type than the model was made with cast to it."""
     given = _value_type(column)
-    if column.gap_text is not None and pa.types.is_dictionary(array.type):
-        array = pa.chunked_array([combine(array)])  # in which a gap may be a category
+    if column.gap_text is not None:  # it may be a category, or stand among numbers
+        plain = text.without_gap(combine(array), column.format, column.gap_text)
+        array = pa.chunked_array([plain])
     if column.format is None or not text.is_text(array.type):
         there = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
         if there == given or (text.is_text(given) and column.format not in (None, "text")):
@@ -439,7 +440,8 @@ def _fit_column(
         first = pa.array(range(min(1, len(values))), pa.int64())
         return ConstantCodec(values.take(first), dictionary)  # a slice would keep all in memory
     if column.kind == "id":
-        return IdCodec(Identifiers.find(column.name, values))
+        gap = text.gap_value(values.type, column.format, column.gap_text)
+        return IdCodec(Identifiers.find(column.name, values, None if gap is None else gap.as_py()))
     if column.kind == "categorical":
         distinct = pc.unique(values)
         distinct = distinct.take(pc.sort_indices(distinct))

@@ -22,7 +22,7 @@ from tabmt.errors import UserError
 from tabmt.metrics import coverage, fidelity, privacy, utility, validity
 from tabmt.metrics.view import Lens, View
 from tabmt.rules import Rule
-from tabmt.schema import infer, read_overrides
+from tabmt.schema import but_the_table_has, infer, read_overrides
 from tabmt.seeds import derive, numpy_stream
 
 log = logging.getLogger(__name__)
@@ -212,6 +212,12 @@ class Judge:
         table, source = tables.load(train)
         found = infer(table, source, overrides=read_overrides(schema))
         named = {name: Rule.parse(name, rule) for name, rule in found.rules.items()}
+        named |= {rule.name: rule for rule in rules}
+        for rule in named.values():  # before anything takes time
+            for name in rule.columns:
+                if name not in found.names:
+                    which = but_the_table_has(name, found.names)
+                    raise UserError(f"The rule {rule.name!r} names a column {name!r}, {which}")
         notes = []
         test_table = None if test is None else tables.load(test)[0]
         valid_table = None if valid is None else tables.load(valid)[0]
@@ -246,7 +252,7 @@ class Judge:
             valid_view,
             views[1],
             target,
-            tuple((named | {rule.name: rule for rule in rules}).values()),
+            tuple(named.values()),
             dict(catboost_settings or {}),
             paper,
             seed,

@@ -9,6 +9,7 @@ import math
 import re
 import string
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -38,33 +39,38 @@ class Identifiers:
     count: int | None = None  # None: consecutive
     pattern: tuple[str, ...] = ()  # one entry per character: its alphabet, or the character itself
     prefix: str = ""  # text without a common look becomes prefix1, prefix2, ...
+    skip: int | None = None  # the number of one that would be a gap
 
     @classmethod
-    def find(cls, name: str, values: pa.Array) -> "Identifiers":
+    def find(cls, name: str, values: pa.Array, gap: Any = None) -> "Identifiers":
+        """`gap` is a value that spells a gap, which is never made."""
         if is_text(values.type):
-            return cls._find_text(name, values)
+            return cls._find_text(name, values, gap)
         raw = raw_values(values)
         low, high = int(raw.min()), int(raw.max())
+        skip = None if gap is None else int(gap)
         if high - low == len(raw) - 1:
-            return cls(start=low)
+            return cls(start=low, skip=skip)
         count = high - low + 1
         # Beyond the real ones, if the type has room for it: none of them comes back.
         start = high + 1 if _fits(high + count, values.type) else low
-        return cls(start=start, count=count)
+        return cls(start=start, count=count, skip=skip)
 
     @classmethod
-    def _find_text(cls, name: str, values: pa.Array) -> "Identifiers":
+    def _find_text(cls, name: str, values: pa.Array, gap: str | None) -> "Identifiers":
         words = values.to_pylist()
         if len({len(word) for word in words}) == 1:
             pattern = tuple(_alphabet(set(letters)) for letters in zip(*words, strict=True))
             count = math.prod(len(letters) for letters in pattern)
             if all(pattern) and count >= ROOM * len(words):
-                return cls(count=count, pattern=pattern)
+                return cls(count=count, pattern=pattern, skip=_read(gap, pattern))
         stem = re.sub(r"\W+", "_", name).strip("_") or "id"
         return cls(start=1, prefix=f"{stem}_")
 
     def make(self, first: int, rows: int, *, dtype: pa.DataType, seed: int, name: str) -> pa.Array:
         numbers = [self._number(first + i, seed) for i in range(rows)]
+        if self.skip is not None:
+            numbers = [number + (number >= self.skip >= self.start) for number in numbers]
         if self.pattern:
             return pa.array([self._write(number) for number in numbers], dtype)
         if self.prefix:
@@ -95,6 +101,18 @@ class Identifiers:
             number, place = divmod(number, len(alphabet))
             letters.append(alphabet[place])
         return "".join(reversed(letters))
+
+
+def _read(word: str | None, pattern: tuple[str, ...]) -> int | None:
+    """The number that is written so, if one is."""
+    if word is None or len(word) != len(pattern):
+        return None
+    number = 0
+    for letter, alphabet in zip(word, pattern, strict=True):
+        if letter not in alphabet:
+            return None
+        number = number * len(alphabet) + alphabet.index(letter)
+    return number
 
 
 def _fits(number: int, dtype: pa.DataType) -> bool:

@@ -19,7 +19,7 @@ from tabmt.codecs import CategoricalCodec, CodedColumn, ConstantCodec, TableCode
 from tabmt.config import CodecConfig
 from tabmt.engine import cores, each
 from tabmt.many_files import Columns
-from tabmt.schema import Columnar, Source, infer, known_values
+from tabmt.schema import Columnar, Source, combine, infer, known_values
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,9 @@ def find_codec(
         f"{some.num_rows:,}",
         f"{table.num_rows:,}",
     )
-    spelled = (overrides or {}).get("gap_text")
+    everywhere = (overrides or {}).get("gap_text")
+    spelled = dict.fromkeys(codec.schema.names, everywhere)
+    spelled |= {e["name"]: e["gap_text"] for e in _entries(overrides) if "gap_text" in e}
     gaps = [0] * len(codec.coded)
     alike = [True] * len(codec.coded)
     words = [getattr(one.codec, "values", None) for one in codec.coded]
@@ -74,7 +76,7 @@ def find_codec(
         varies = isinstance(own, ConstantCodec) and known is not None and len(known) > 1
         if varies or not alike[place] or (gaps[place] and one.column.gaps == "none"):
             log.info("column %r is otherwise than in those rows: all of it is looked at", name)
-            edits = [e for e in (overrides or {}).get("columns", ()) if e["name"] == name]
+            edits = [entry for entry in _entries(overrides) if entry["name"] == name]
             edits_of_it = {**(overrides or {}), "columns": edits, "rules": {}}
             one = look(pa.table({name: table.column(name)}), edits_of_it).coded[0]
         elif isinstance(own, CategoricalCodec):
@@ -89,24 +91,30 @@ def find_codec(
     return TableCodec(dataclasses.replace(codec.schema, columns=columns), tuple(coded))
 
 
+def _entries(overrides: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    return [] if overrides is None else overrides.get("columns", [])
+
+
 @dataclass(frozen=True)
 class CountPart:
     codec: TableCodec
-    spelled: str | None  # a gap, where text holds it
+    spelled: Mapping[str, str | None]  # column -> a gap where text holds it, as a person told
 
     def __call__(self, part: Columns) -> list[Tally]:
         return [self._count(part.column(one.column.name), one) for one in self.codec.coded]
 
     def _count(self, array: pa.ChunkedArray, one: CodedColumn) -> Tally:
-        column = one.column
-        all_gaps = array.null_count == len(array)
-        if self.spelled not in (None, column.gap_text) and text.is_text(array.type):
+        column, told = one.column, self.spelled[one.column.name]
+        plain = text.without_gap(combine(array), column.format, column.gap_text)
+        all_gaps = plain.null_count == len(plain)
+        is_text = text.is_text(getattr(array.type, "value_type", array.type))
+        if told not in (None, column.gap_text) and is_text:
             words = pc.unique(array).cast(pa.string())
-            if pc.index(words, self.spelled).as_py() >= 0:
+            if pc.index(words, told).as_py() >= 0:
                 return Tally(0, None, alike=False)
         read = column.format not in (None, "text")
         if read and text.is_text(array.type) and not all_gaps:
-            found = text.recognise(array)
+            found = text.recognise(array, told if told == column.gap_text else None)
             if found is None or found.format != column.format:
                 return Tally(0, None, alike=False)
             if found.gap_text not in (None, column.gap_text):  # none here: none that differs

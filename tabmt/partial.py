@@ -251,8 +251,9 @@ def _is_known(array: pa.Array, column: Column) -> pa.Array:
     known = pc.is_valid(array)
     if pa.types.is_floating(array.type):
         known = pc.and_(known, pc.invert(pc.fill_null(pc.is_nan(array), False)))
-    if column.gap_text is not None and text.is_text(array.type):
-        known = pc.and_(known, pc.fill_null(pc.not_equal(array, column.gap_text), False))
+    gap = text.gap_value(array.type, column.format, column.gap_text)
+    if gap is not None:
+        known = pc.and_(known, pc.fill_null(pc.not_equal(array, gap), False))
     return known
 
 

@@ -293,7 +293,7 @@ def _read(coded: CodedColumn, value: Any) -> pa.Scalar:
     if isinstance(value, str) and value == coded.column.gap_text:
         raise UserError(
             f"Column {coded.column.name!r} is asked to be {value!r}, which spells a gap there; "
-            "missing() asks for one, `is missing` on the command line."
+            "missing() asks for one, `is missing` on the command line, not together with values."
         )
     try:
         if isinstance(value, str) and not text.is_text(dtype):

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tabmt import text
+from tabmt import spelling, text
 from tabmt.config import Gaps, Quantizer
 from tabmt.errors import UserError, read_json
 from tabmt.grid import (
@@ -178,8 +178,9 @@ def infer(
     """
     check_table(table)
     edits = _edits(overrides, table.column_names)
+    spelled = None if overrides is None else overrides.get("gap_text")
     columns = [
-        _infer_column(name, table.column(name), source.kind == "csv", gaps, edits[name])
+        _infer_column(name, table.column(name), source.kind == "csv", gaps, edits[name], spelled)
         for name in table.column_names
     ]
     return Schema(tuple(columns), source, _rules(overrides))
@@ -247,8 +248,7 @@ def _edits(overrides: Mapping[str, Any] | None, names: Sequence[str]) -> dict[st
         _check_whole(entry, "decimals", -6, 10)
         _check_whole(entry, "max_bins", 2, 2**31)
     by_name = {entry["name"]: dict(entry) for entry in entries}
-    everywhere = {"gap_text_if_held": overrides.get("gap_text")}
-    return {name: everywhere | by_name.get(name, {}) for name in names}
+    return {name: by_name.get(name, {}) for name in names}
 
 
 def but_the_table_has(name: str, names: Sequence[str]) -> str:
@@ -285,13 +285,20 @@ def _check_whole(entry: Mapping[str, Any], key: str, low: int, high: int) -> Non
 
 
 def _infer_column(
-    name: str, column: pa.ChunkedArray, untyped: bool, gaps: Gaps, edit: dict[str, Any]
+    name: str,
+    column: pa.ChunkedArray,
+    untyped: bool,
+    gaps: Gaps,
+    edit: dict[str, Any],
+    spelled: str | None,
 ) -> Column:
     given, dtype, fmt, gap_text, read_as = column, column.type, None, None, ""
-    found, told, hint = text.look(name, column, edit)
-    if told is not None:  # it may be read otherwise than when a person took the schema down
-        edit = {key: edit[key] for key in edit if key not in ("dtype", "time_step", "format")}
-        edit = {key: value for key, value in edit.items() if (key, value) != ("gaps", "none")}
+    found, told, hint = spelling.look(name, column, edit, spelled)
+    if told is not None and "dtype" in edit:
+        # A schema that was taken down before the spelling was told says what held without it.
+        before = dataclasses.asdict(_infer_column(name, column, untyped, gaps, {}, None))
+        if (edit["dtype"], edit.get("format")) == (before["dtype"], before["format"]):
+            edit = {key: value for key, value in edit.items() if value != before[key]}
     if found is not None:
         column = text.read(combine(column), found.format, found.dtype, found.gap_text)
         column = pa.chunked_array([column])
@@ -311,7 +318,9 @@ def _infer_column(
         )
     values, found_gaps, nan_note = known_values(column)
     kind, reason = _kind(name, values, found_gaps, pa.types.is_dictionary(column.type))
+    follow = ("dtype", "time_step", "format")  # from the values; a person may only repeat them
     if wanted is not None and wanted != kind:
+        follow = ("dtype",)  # the others follow from the kind too
         _check_kind(name, wanted, values, found_gaps)
         kind, reason = wanted, f"set in the schema (inferred: {kind}, {reason})"
     decimals = time_step = None
@@ -331,7 +340,7 @@ def _infer_column(
     elif kind == "datetime":
         time_step = time_step_of(values)
     if told is not None and fmt is not None and kind in ("numeric", "datetime"):
-        text.check_gap_outside(name, told, fmt, values)
+        spelling.check_outside(name, told, fmt, values, decimals)
     if fmt is not None:
         if untyped:
             dtype = column.type  # a CSV file has no types of its own
@@ -361,9 +370,9 @@ def _infer_column(
         gap_text=gap_text,
         quantizer=edit.get("quantizer"),
         max_bins=edit.get("max_bins"),
-        reason=read_as + reason + nan_note + (hint if gap_text is None else ""),
+        reason=read_as + reason + nan_note + (hint if gap_text is None or told is not None else ""),
     )
-    for key in ("dtype", "time_step", "format"):
+    for key in follow:
         if key in edit and edit[key] != getattr(inferred, key):
             raise UserError(
                 f"The schema sets {key} of column {name!r} to {edit[key]!r}, but the table has "

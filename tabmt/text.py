@@ -15,15 +15,12 @@ and at most one spelling of a gap (`gap_text`), such as NA. In text NA may be a 
 country, a grade), so there a person has to say that it is none.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-
-from tabmt.errors import UserError
 
 GAP_TEXTS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-", ".")
 DATE_PATTERNS = (
@@ -59,61 +56,6 @@ def is_text(dtype: pa.DataType) -> bool:
         or pa.types.is_large_string(dtype)
         or pa.types.is_string_view(dtype)
     )
-
-
-def look(
-    name: str, column: pa.ChunkedArray, edit: Mapping[str, Any]
-) -> tuple[Recognised | None, str | None, str]:
-    """What a column of text stands for, the spelling of a gap that a person told (`gap_text`, or
-    `gap_text_if_held` that the whole table has), and a word on one that nobody told."""
-    told = edit.get("gap_text")
-    everywhere = None if "gap_text" in edit else edit.get("gap_text_if_held")
-    categories = pa.types.is_dictionary(column.type)
-    if not is_text(column.type.value_type if categories else column.type):
-        if told is None:
-            return None, None, ""
-        raise UserError(
-            f"The schema sets gap_text of column {name!r} to {told!r}, but its values are "
-            f"{column.type}; only gaps of text are spelled."
-        )
-    words = pc.unique(column).cast(pa.string())
-    if everywhere is not None and pc.index(words, everywhere).as_py() >= 0:
-        told = everywhere
-    if categories:
-        if told is None:
-            return None, None, ""
-        raise UserError(
-            f"The schema makes {told!r} a gap, but column {name!r} is not text: it is declared as "
-            "categories. Turn it into text, or set its gap_text to null."
-        )
-    found = recognise(words)
-    if told is None:
-        spelled = spelled_gaps(words)
-        hint = "; {!r} is a word here, unless gap_text says that it is a gap"
-        return found, None, hint.format(spelled[0]) if spelled else ""
-    if found is None or found.gap_text is None:
-        return recognise(words, told), told, ""
-    if found.gap_text != told and pc.index(words, told).as_py() >= 0:
-        raise UserError(
-            f"Column {name!r} spells gaps as {found.gap_text!r} and as {told!r}, the gap_text of "
-            "the schema. Spell them alike, or set gap_text of this column to null."
-        )
-    return found, told if found.gap_text == told else None, ""
-
-
-def check_gap_outside(name: str, told: str, fmt: str, values: pa.Array) -> None:
-    """A number between the others would be drawn, and then be a gap."""
-    try:
-        gap = read(pa.array([told]), fmt, values.type)[0].as_py()
-    except (pa.ArrowInvalid, OverflowError):
-        return  # a word
-    ends = pc.min_max(values).as_py()
-    if ends["min"] < gap < ends["max"]:
-        raise UserError(
-            f"The schema sets gap_text of column {name!r} to {told!r}, which lies among its values "
-            f"({ends['min']} to {ends['max']}): drawn, it would be a gap. Leave these cells empty, "
-            "or set its kind to categorical."
-        )
 
 
 def recognise(column: pa.Array | pa.ChunkedArray, gap_text: str | None = None) -> Recognised | None:
@@ -230,8 +172,7 @@ def read(texts: pa.Array, fmt: str, dtype: pa.DataType, gap_text: str | None = N
     """Texts as values of `dtype`; the inverse of `write`."""
     if fmt != "text":  # words may be too many for that type
         texts = texts.cast(pa.string())
-    if gap_text is not None:
-        texts = pc.if_else(pc.equal(texts, gap_text), pa.scalar(None, texts.type), texts)
+    texts = without_gap(texts, fmt, gap_text)
     if fmt == "text":
         return texts
     unit, colon, pattern = fmt.partition(":")
@@ -244,6 +185,26 @@ def read(texts: pa.Array, fmt: str, dtype: pa.DataType, gap_text: str | None = N
     if getattr(dtype, "tz", None):
         stamps = pc.assume_timezone(stamps, "UTC")
     return stamps.cast(dtype)
+
+
+def gap_value(dtype: pa.DataType, fmt: str | None, gap_text: str | None) -> pa.Scalar | None:
+    """The spelled gap as a value of a type, if it can be one: -999 also stands among integers."""
+    if gap_text is None:
+        return None
+    if is_text(dtype):
+        return pa.scalar(gap_text, dtype)
+    try:
+        return read(pa.array([gap_text]), "plain" if fmt in (None, "text") else fmt, dtype)[0]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError):
+        return None  # a word
+
+
+def without_gap(values: pa.Array, fmt: str | None, gap_text: str | None) -> pa.Array:
+    """Values of any type in which what spells a gap is one."""
+    gap = gap_value(values.type, fmt, gap_text)
+    if gap is None:
+        return values
+    return pc.if_else(pc.equal(values, gap), pa.scalar(None, values.type), values)
 
 
 def write(values: pa.Array, fmt: str, gap_text: str | None = None) -> pa.Array:
@@ -262,7 +223,9 @@ def write(values: pa.Array, fmt: str, gap_text: str | None = None) -> pa.Array:
             values = values.cast(pa.timestamp(values.type.unit))
         # Arrow writes as many digits behind the second as the unit has.
         texts = pc.strftime(values.cast(pa.timestamp(unit)), format=pattern)
-    return texts if gap_text is None else pc.fill_null(texts, gap_text)
+    if gap_text is None:
+        return texts
+    return pc.if_else(pc.is_null(texts), pa.scalar(gap_text, texts.type), texts)
 
 
 def _write_each(values: pa.Array, render: Callable[[float], str]) -> pa.Array:

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 from tabmt.errors import UserError
 from tabmt.grid import is_number, is_time, whole_type
 from tabmt.schema import Column, combine
-from tabmt.text import is_text, read
+from tabmt.text import is_text, read, without_gap
 
 
 def is_numeric(column: Column) -> bool:
@@ -37,6 +37,8 @@ def as_numbers(array: pa.ChunkedArray, column: Column) -> np.ndarray:
             values = read(values, column.format, pa.timestamp(unit), column.gap_text)
         elif is_text(values.type):
             values = read(values, "plain", pa.float64(), column.gap_text)
+        else:
+            values = without_gap(values, column.format, column.gap_text)
         # One unit for all times, whatever each table stores them in.
         if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
             zone = getattr(values.type, "tz", None)
@@ -63,8 +65,7 @@ def as_numbers(array: pa.ChunkedArray, column: Column) -> np.ndarray:
 def as_words(array: pa.ChunkedArray, column: Column) -> pa.Array:
     """Categories as text; whole floats are written as whole numbers, so that 1.0 is 1."""
     values = combine(array)
-    if column.format == "text" and is_text(values.type):
-        values = read(values, column.format, values.type, column.gap_text)
+    values = without_gap(values, column.format, column.gap_text)
     if pa.types.is_floating(values.type):
         floats = values.to_numpy(zero_copy_only=False)
         whole = np.isnan(floats) | (np.floor(floats) == floats)

@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "tabmt"
 LAYERS = [  # a module may import only from earlier lines
     {"errors", "tokens", "seeds"},
     {"config", "grid", "text", "loss", "store", "processes"},
+    {"spelling"},
     {"identifiers", "quantize", "schema", "rules", "engine"},
     {"tables", "codecs", "fields", "where", "values", "devices"},
     {"codec_parts", "networks", "prompts", "netflow", "many_files"},

@@ -59,7 +59,7 @@ def test_gaps_that_the_file_spells_out(tmp_path):
     assert sampled(tmp_path, "-n", 20, "--where", "group is not missing")["group"].notna().all()
     fails_with(
         "Column 'group' is asked to be 'NA', which spells a gap there; missing() asks for one, "
-        "`is missing` on the command line.",
+        "`is missing` on the command line, not together with values.",
         *("sample", tmp_path / "m.tabmt", "-n", 5, "--where", "group = NA"),
     )
     result = run("impute", tmp_path / "m.tabmt", tmp_path / "people.csv", "-o", tmp_path / "f.csv")

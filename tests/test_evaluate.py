@@ -5,13 +5,16 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from tabmt.demo import penguins
 from tabmt.errors import UserError
 from tabmt.evaluate import Evaluation, Judge, evaluate
+from tabmt.metrics.view import Lens
 from tabmt.report import figures_table
 from tabmt.rules import Rule
+from tabmt.schema import Source, infer
 
 # By its name, because the package has a function of the same.
 evaluate_module = importlib.import_module("tabmt.evaluate")
@@ -109,9 +112,30 @@ def test_a_schema_says_what_a_gap_is_and_which_rules_hold(real):
     assert (gap.value, gap.reference) == (0.0, 0.0)
 
 
+def test_a_gap_spelled_among_codes_is_one_in_text_and_in_numbers():
+    """CSV files hold text, and what is read from Parquet or pandas holds numbers."""
+    frame = pd.DataFrame({"code": [0, 1, -9, 0] * 20, "x": np.arange(80) % 7})
+    train = pa.table({name: frame[name].astype(str).tolist() for name in frame})
+    found = infer(train, Source("csv"), overrides={"gap_text": "-9"})
+    assert found.columns[0].kind == "categorical"
+    lens = Lens.grind(train, found)
+    for rows in (train, pa.Table.from_pandas(frame)):
+        assert lens.view(rows, "any").gaps("code").tolist() == (frame["code"] == -9).tolist()
+
+
+def test_a_column_whose_only_number_is_set_aside_is_left_out():
+    frame = pd.DataFrame({"rare": [np.nan] * 100, "x": np.arange(100.0) % 17, "g": ["a", "b"] * 50})
+    left_out = 0
+    for row in range(0, 100, 7):
+        one = frame.copy()
+        one.loc[row, "rare"] = 0.5
+        left_out += "rare" in Judge.of(one).train.lens.left_out
+    assert 0 < left_out < 15  # a fifth of the rows is set aside
+
+
 def test_a_rule_on_a_column_that_only_the_synthetic_table_has_gets_a_sentence(real):
     train, test, fresh = real
-    with pytest.raises(UserError, match="A rule names a column 'extra' that is not there"):
+    with pytest.raises(UserError, match="The rule 't' names a column 'extra', but the table has:"):
         evaluate(
             fresh.assign(extra="a"), train, test, rules=[Rule.parse("t", "together(sex, extra)")]
         )

@@ -69,3 +69,16 @@ def test_too_many_rows_for_the_type_get_a_sentence():
         "Column 'key' is an id of type int8, which cannot number 200 rows. "
         "Sample fewer, or read the column as a wider type."
     )
+
+
+@pytest.mark.parametrize(
+    ("values", "gap"),
+    [(list(range(1, 60)), 100), ([1, 7, 50], 120), ([f"{i:03}" for i in range(1, 999, 25)], "500")],
+)
+def test_what_spells_a_gap_is_never_made(values, gap):
+    values = pa.array(values)
+    found = Identifiers.find("key", values, gap)
+    made = found.make(0, 900, dtype=values.type, seed=0, name="key").to_pylist()
+    assert gap not in made and len(set(made)) == 900
+    plain = Identifiers.find("key", values)
+    assert gap in plain.make(0, 900, dtype=values.type, seed=0, name="key").to_pylist()

@@ -170,6 +170,27 @@ def test_spelled_gaps_in_tables_of_other_types_than_were_learned(tmp_path):
     assert (as_text["only"] == "NA").all()
 
 
+def test_a_number_that_spells_a_gap_is_one_in_a_table_of_numbers_too(tmp_path):
+    frame = pd.DataFrame({"x": [*range(100, 280, 2), *[-999] * 10], "code": [0, 1, 2, 3, -9] * 20})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    told = [{"name": "x", "gap_text": "-999"}, {"name": "code", "gap_text": "-9"}]
+    model = TabMT(steps=3, **TINY).fit(tmp_path / "t.csv", schema={"columns": told})
+    filled = model.impute(frame, seed=0)
+    assert filled["x"].min() >= 100 and filled["code"].min() == 0
+    assert filled.equals(model.impute(tmp_path / "t.csv", seed=0))
+    assert model.score(frame).equals(model.score(tmp_path / "t.csv"))
+
+
+def test_a_spelled_gap_comes_back_in_every_type_of_text():
+    for dtype in (pa.string(), pa.large_string(), pa.string_view()):
+        table = pa.table({"g": pa.array(["a", "b", "NA"] * 30, dtype), "x": range(90)})
+        model = TabMT(steps=3, **TINY).fit(table, schema={"gap_text": "NA"})
+        rows = model.sample(60, seed=0)
+        assert rows.schema.field("g").type == dtype
+        assert set(rows["g"].to_pylist()) == {"a", "b", "NA"}
+        assert set(model.impute(table, seed=0)["g"].to_pylist()) == {"a", "b"}
+
+
 def test_a_parquet_file_is_imputed_by_its_path(fitted, tmp_path):
     torn().to_parquet(tmp_path / "t.parquet")
     filled = fitted.impute(tmp_path / "t.parquet", seed=0)

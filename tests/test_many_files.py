@@ -321,6 +321,20 @@ def test_a_gap_spelled_as_a_word_only_in_rows_not_looked_at(tmp_path, monkeypatc
     assert {(column.gap_text, column.gaps) for column in columns} == {("-9", "learned")}
 
 
+def test_a_spelled_gap_among_dates_needs_no_look_at_the_whole_column(tmp_path, monkeypatch, caplog):
+    days = pd.date_range("2020-01-01", periods=50).strftime("%Y-%m-%d").tolist()
+    for part in range(8):
+        cells = ["unknown"] * 50 if part == 5 else [*days[:-5], *["unknown"] * 5]
+        pd.DataFrame({"day": cells}).to_csv(tmp_path / f"{part}.csv", index=False)
+    monkeypatch.setattr(looking, "LOOKED_ROWS", 150)
+    caplog.set_level("INFO")
+    told = {"columns": [{"name": "day", "gap_text": "unknown"}]}
+    (day,) = TabMT(**TINY).fit(tmp_path, schema=told).schema_.columns
+    assert (day.kind, day.gap_text, day.gaps) == ("datetime", "unknown", "learned")
+    assert "kinds, and bins of numbers, are those of" in caplog.text
+    assert "otherwise than in those rows" not in caplog.text
+
+
 def test_a_full_disk_gets_a_sentence(tmp_path):
     """The copy of a large CSV file, and the codes."""
     rows = "".join(f"{i},{i * i}\n" for i in range(50_000))

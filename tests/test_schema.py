@@ -133,12 +133,23 @@ def test_a_person_can_say_how_a_gap_is_spelled(kind):
         "text with 1 distinct values"
     )
     assert infer(table, source, overrides=schema.to_json()) == schema
-    # What was taken down before may be edited: income was text then.
+    # What was taken down before says what held then: income was an id.
     taken = infer(table, source).to_json()
     for entry in taken["columns"]:
-        if entry["name"] == "income":
-            entry |= {"gap_text": "unknown", "kind": "numeric"}
-    assert infer(table, source, overrides=taken).columns[1].kind == "numeric"
+        if entry["name"] in spelled:
+            entry["gap_text"] = spelled[entry["name"]]
+    assert infer(table, source, overrides={**taken, "gap_text": "NA"}) == schema
+    # What a person set stays.
+    entry = schema.to_json()["columns"][1] | {"kind": "categorical"}
+    assert infer(table, source, overrides={"columns": [entry]}).columns[1].kind == "categorical"
+
+
+def test_a_spelled_gap_that_stands_elsewhere_is_told():
+    table = pa.table({"x": [1, 2, -9] * 10, "y": ["a", "b", None] * 10})
+    edits = {"gap_text": "-9", "columns": [{"name": "y", "gap_text": "zz"}]}
+    x, y = infer(table, overrides=edits).columns
+    assert x.reason.endswith("; '-9' is a value here: only gaps of text are spelled")
+    assert y.reason.endswith("; no row holds 'zz', the gap_text of the schema")
 
 
 @pytest.mark.parametrize("dtype", [pa.string(), pa.large_string(), pa.string_view()])
@@ -158,6 +169,17 @@ def test_the_written_schema_can_be_passed_back_unchanged():
     table = every_type()
     schema = infer(table)
     assert infer(table, overrides=schema.to_json()) == schema
+
+
+@pytest.mark.parametrize("name", ["day", "number"])
+def test_a_kind_in_the_written_schema_can_be_edited(name):
+    days = [f"2020-01-{i % 28 + 1:02}" for i in range(60)]
+    table = pa.table({"day": pa.array(days).cast(pa.date32()), "number": list(map(str, range(60)))})
+    schema = infer(table).to_json()
+    (entry,) = (one for one in schema["columns"] if one["name"] == name)
+    entry["kind"] = "categorical"
+    found = {column.name: column.kind for column in infer(table, overrides=schema).columns}
+    assert found[name] == "categorical"
 
 
 TABLE = {"age": [1, 2, 3, 4], "city": ["a", "b", "a", None]}
@@ -203,7 +225,7 @@ WRONG_EDITS = [
     (
         {"columns": [{"name": "age", "gap_text": "4"}]},
         "The schema sets gap_text of column 'age' to '4', but its values are int64; "
-        "only gaps of text are spelled.",
+        "only gaps of text are spelled. Leave these cells empty in the table.",
     ),
     (
         {"gap_text": -9},
@@ -235,6 +257,12 @@ WRONG_SPELLINGS = [
         "or set gap_text of this column to null.",
     ),
     (
+        pa.array(["1", "2", "150", "NA", "unknown", None]),
+        "unknown",
+        "Column 'x' spells gaps as 'NA' and as 'unknown', the gap_text of the schema. Spell them "
+        "alike, or set gap_text of this column to null.",
+    ),
+    (
         pa.array(["a", "NA", "a"]).dictionary_encode(),
         "NA",
         "The schema makes 'NA' a gap, but column 'x' is not text: it is declared as categories. "
@@ -248,6 +276,14 @@ def test_a_spelling_that_cannot_be_kept_gets_a_sentence(values, gap_text, senten
     with pytest.raises(UserError) as error:
         infer(pa.table({"x": values}), overrides={"gap_text": gap_text})
     assert str(error.value) == sentence
+
+
+def test_a_gap_that_rounding_would_make_gets_a_sentence():
+    table = pa.table({"x": ["0.00", *(f"0.{i:02}" for i in range(2, 60))]})
+    edit = {"name": "x", "gap_text": "0.00"}
+    assert infer(table, overrides={"columns": [edit]}).columns[0].gap_text == "0.00"
+    with pytest.raises(UserError, match=r"which lies among its values \(0.0 to 1.0\)"):
+        infer(table, overrides={"columns": [{**edit, "decimals": 0}]})
 
 
 @pytest.mark.parametrize(("edits", "sentence"), WRONG_EDITS)

@@ -94,6 +94,9 @@ class Lens:
             elif column.kind in ("numeric", "datetime"):
                 values = as_numbers(array, column)
                 finite = values[np.isfinite(values)]
+                if len(finite) == 0:  # all numbers may be in the rows that were set aside
+                    left_out[column.name] = "no number in the training rows"
+                    continue
                 low, high = float(finite.min()), float(finite.max())
                 scales[column.name] = (low, high, float(np.median(finite)))
                 kinds[column.name] = "number"
