@@ -12,7 +12,7 @@ from tabmt.console import plot
 from tabmt.metrics.privacy import membership_auc
 from tabmt.metrics.view import Lens
 from tabmt.schema import infer
-from tabmt.search.front import Front, Point, hypervolume, non_dominated, signs
+from tabmt.search.front import Front, Point, area_added, hypervolume, non_dominated, signs
 from tabmt.tables import load
 from tests.tables import mixed_frame
 
@@ -45,6 +45,16 @@ def test_the_area_is_the_number_of_unit_squares_below_a_point(found, worst):
         for y in range(worst[1], point[1])
     }
     assert hypervolume(scores, np.array(worst, float)) == len(squares)
+
+
+@given(points, points, st.tuples(st.integers(-2, 0), st.integers(-2, 0)))
+def test_the_area_that_a_point_adds_is_the_difference_of_two_areas(found, others, worst):
+    scores = np.array(found, float).reshape(-1, 2)
+    front, least = scores[non_dominated(scores)], np.array(worst, float)
+    added = area_added(np.array(others, float).reshape(-1, 2), front, least)
+    for point, more in zip(others, added, strict=True):
+        both = np.concatenate([scores, [point]])
+        assert more == hypervolume(both, least) - hypervolume(scores, least)
 
 
 def test_scores_of_which_less_is_better_are_turned():

@@ -47,6 +47,19 @@ def hypervolume(scores: np.ndarray, worst: np.ndarray) -> float:
     return float(((front[:, 0] - worst[0]) * (front[:, 1] - below)).sum())
 
 
+def area_added(scores: np.ndarray, front: np.ndarray, worst: np.ndarray) -> np.ndarray:
+    """The area by which each of some points, (..., 2), alone would extend that of a front."""
+    front = front[np.argsort(-front[:, 0])]  # the first score falls, so the second rises
+    right = np.concatenate([[np.inf], front[:, 0]])
+    left = np.concatenate([front[:, 0], worst[:1]])
+    below = np.concatenate([worst[1:], front[:, 1]])
+    added = np.zeros(scores.shape[:-1])
+    for far, near, height in zip(right, left, below, strict=True):
+        width = np.clip(np.minimum(scores[..., 0], far) - near, 0, None)
+        added += width * np.clip(scores[..., 1] - height, 0, None)
+    return added
+
+
 @dataclass(frozen=True)
 class Point:
     """Temperatures by column, with what the search and then fresh rows made of them."""

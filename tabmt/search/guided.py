@@ -1,8 +1,9 @@
 """A search that knows what temperatures do: heat costs quality where a column matters.
 
-NSGA-II knows nothing of its columns. Half of these proposals lie on a surface of two numbers, how
-hot and how much cooler the columns that predict the target; the other half are steps from points of
-the front.
+NSGA-II knows nothing of its columns and forgets what it has seen. Here two Gaussian processes learn
+privacy and quality from all trials so far, as functions of how hot the columns are in common, how
+hot those that predict the target are, and of each column alone. Of some candidates, most of them
+near the front, the one is tried next that is expected to add most to the area below the front.
 """
 
 from collections.abc import Mapping
@@ -13,13 +14,20 @@ from optuna.distributions import FloatDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import TrialState
 
-from tabmt.search.front import non_dominated
+from tabmt.search.front import area_added, non_dominated
 
 if TYPE_CHECKING:
     import optuna
 
+LEAST_TRIALS = 4  # to learn anything from; before, at random
+CANDIDATES = 200  # of each of three kinds
+DRAWS = 32  # of what a candidate may score
 MOST_COOLING = 1.5  # above 1 the columns that matter most grow cooler than the model's own
-STEP = 0.25  # of a logarithm
+SMALL_STEP, LARGE_STEP = 0.25, 0.6  # of a logarithm
+# What the processes may be like; the likeliest for the trials so far is taken.
+LENGTHS = (0.7, 1.5)  # over which a score changes, as logarithms of a temperature
+SHARES_ALONE = (0.1, 0.4, 1.0)  # of what columns do alone, beside what they do in common
+NOISES = (0.01, 0.05, 0.2, 0.5)  # of the variance
 
 
 class GuidedSampler(BaseSampler):
@@ -33,7 +41,7 @@ class GuidedSampler(BaseSampler):
         self, study: "optuna.Study", trial: "optuna.trial.FrozenTrial"
     ) -> dict[str, Any]:
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return dict(done[0].distributions) if done else {}
+        return dict(done[0].distributions) if len(done) >= LEAST_TRIALS else {}
 
     def sample_relative(
         self,
@@ -46,34 +54,63 @@ class GuidedSampler(BaseSampler):
         names = list(search_space)
         ends = search_space[names[0]]
         assert isinstance(ends, FloatDistribution)
-        low, high = np.log(ends.low), np.log(ends.high)
-        if self._rng.random() < 0.5:
-            weights = np.array([self._importances.get(name, 0.0) for name in names])
-            base = self._rng.uniform(low, high)
-            heat = base - abs(base) * self._rng.uniform(0, MOST_COOLING) * weights
-        else:
-            heat = self._near_front(study, names)
-        found = np.exp(np.clip(heat, low, high))
-        return {
-            name: float(np.clip(value, ends.low, ends.high))
-            for name, value in zip(names, found, strict=True)
-        }
-
-    def _near_front(self, study: "optuna.Study", names: list[str]) -> np.ndarray:
-        """Between two neighbours of the front, and some columns a step away."""
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         signs = np.array([1.0 if d.name == "MAXIMIZE" else -1.0 for d in study.directions])
         scores = np.array([trial.values for trial in done]) * signs
+        heats = np.log([[trial.params[name] for name in names] for trial in done])
+        weights = np.array([self._importances.get(name, 0.0) for name in names])
+        found = self._propose(heats, scores, weights, np.log(ends.low), np.log(ends.high))
+        return {
+            name: float(np.clip(value, ends.low, ends.high))
+            for name, value in zip(names, np.exp(found), strict=True)
+        }
+
+    def _propose(
+        self, heats: np.ndarray, scores: np.ndarray, weights: np.ndarray, low: float, high: float
+    ) -> np.ndarray:
+        """The candidate from which most area is expected; scores are turned so that more is
+        better."""
+        candidates = np.clip(self._candidates(heats, scores, weights, low, high), low, high)
+        # Quality falls faster and faster with heat; the root of what is lost is nearer to a line.
+        best = scores[:, 1].max()
+        models = [
+            HeatProcess(heats, values, weights)
+            for values in (scores[:, 0], -np.sqrt(best - scores[:, 1]))
+        ]
+
+        def back(privacy: np.ndarray, root: np.ndarray) -> np.ndarray:
+            return np.stack([privacy, best - np.maximum(-root, 0) ** 2], axis=-1)
+
+        drawn = [
+            mean + spread * self._rng.normal(size=(DRAWS, len(candidates)))
+            for mean, spread in (model.predict(candidates) for model in models)
+        ]
+        # A lucky trial must not hide what is better: the front is that of expected scores.
+        expected = back(*(model.predict(heats)[0] for model in models))
+        worst = np.minimum(scores[non_dominated(scores)].min(0), expected.min(0))
+        added = area_added(back(*drawn), expected[non_dominated(expected)], worst)
+        chosen: np.ndarray = candidates[added.mean(0).argmax()]
+        return chosen
+
+    def _candidates(
+        self, heats: np.ndarray, scores: np.ndarray, weights: np.ndarray, low: float, high: float
+    ) -> np.ndarray:
+        """Some of any heat, cooler where columns matter; and some between two neighbours of the
+        front, with some columns a small or a large step away."""
+        rng, columns = self._rng, heats.shape[1]
+        base = rng.uniform(low, high, (CANDIDATES, 1))
+        cooled = base - np.abs(base) * rng.uniform(0, MOST_COOLING, (CANDIDATES, 1)) * weights
         places = np.flatnonzero(non_dominated(scores))
         places = places[np.argsort(scores[places, 0])]
-        heats = np.log([[done[p].params[name] for name in names] for p in places])
-        one = int(self._rng.integers(len(heats)))
-        other = min(one + 1, len(heats) - 1)
-        share = self._rng.random()
-        moved = self._rng.random(len(names)) < 0.5
-        step = self._rng.normal(0, STEP, len(names)) * moved
-        result: np.ndarray = heats[one] * share + heats[other] * (1 - share) + step
-        return result
+        made = [cooled]
+        for step in (SMALL_STEP, LARGE_STEP):
+            one = rng.integers(len(places), size=CANDIDATES)
+            other = np.minimum(one + 1, len(places) - 1)
+            share = rng.random((CANDIDATES, 1))
+            between = heats[places[one]] * share + heats[places[other]] * (1 - share)
+            moved = rng.random((CANDIDATES, columns)) < rng.random((CANDIDATES, 1))
+            made.append(between + step * rng.normal(size=(CANDIDATES, columns)) * moved)
+        return np.concatenate(made)
 
     def sample_independent(
         self,
@@ -83,3 +120,54 @@ class GuidedSampler(BaseSampler):
         param_distribution: Any,
     ) -> Any:
         return self._random.sample_independent(study, trial, param_name, param_distribution)
+
+
+class HeatProcess:
+    """A Gaussian process of one score over the logarithms of temperatures, (trials, columns).
+
+    Its covariance is a sum: of what the mean heat and the mean heat weighted by importance do
+    together, and of what each column does alone. So few trials tell something of many columns.
+    """
+
+    def __init__(self, heats: np.ndarray, values: np.ndarray, weights: np.ndarray) -> None:
+        self._heats = heats
+        total = weights.sum()
+        equal = np.full(len(weights), 1 / len(weights))
+        self._weights = weights / total if total > 0 else equal
+        self._alone = (self._weights + equal) / 2
+        self._mean, self._scale = values.mean(), values.std() or 1.0
+        scaled = (values - self._mean) / self._scale
+        best = -np.inf
+        for length in LENGTHS:
+            together, alone = self._covariances(heats, length)
+            for share in SHARES_ALONE:
+                for noise in NOISES:
+                    covariance = together + share * alone + noise * np.eye(len(heats))
+                    root = np.linalg.cholesky(covariance)
+                    solved = np.linalg.solve(root, scaled)
+                    likelihood = -solved @ solved / 2 - np.log(np.diag(root)).sum()
+                    if likelihood > best:
+                        best = likelihood
+                        self._root, self._solved, self._how = root, solved, (length, share)
+
+    def _covariances(self, others: np.ndarray, length: float) -> tuple[np.ndarray, np.ndarray]:
+        """Both parts, (trials, others)."""
+
+        def near(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+            return np.asarray(np.exp(-(((one[:, None] - other) / length) ** 2) / 2))
+
+        mine = self._heats
+        together = near(mine.mean(1), others.mean(1))
+        together = together * near(mine @ self._weights, others @ self._weights)
+        alone = np.zeros_like(together)
+        for place, share in enumerate(self._alone):
+            alone += share * near(mine[:, place], others[:, place])
+        return together, alone
+
+    def predict(self, heats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of the score itself, without the noise of a trial."""
+        length, share = self._how
+        together, alone = self._covariances(heats, length)
+        known = np.linalg.solve(self._root, together + share * alone)
+        left = np.maximum(1 + share - (known**2).sum(0), 1e-9)
+        return self._mean + self._scale * (known.T @ self._solved), self._scale * np.sqrt(left)
