@@ -26,7 +26,13 @@ def run(name: str, arguments: argparse.Namespace) -> dict[str, object]:
     dataset = DATASETS[name]
     split = load(arguments.data, dataset)
     settings = {"threads": arguments.threads, "seed": arguments.seed, "target": dataset.target}
-    model = TabMT(minutes=arguments.minutes, **settings).fit(split.train)
+    kept = None if arguments.storage is None else Path(f"{arguments.storage}-{name}.tabmt")
+    if kept is not None and kept.exists():
+        model = TabMT.load(kept)
+    else:
+        model = TabMT(minutes=arguments.minutes, **settings).fit(split.train)
+        if kept is not None:
+            model.save(kept)
 
     def look(scores: object, trials: int) -> None:
         print(f"\r{name}: {len(scores)} of {trials} trials", end="", flush=True)  # type: ignore[arg-type]
@@ -45,6 +51,7 @@ def run(name: str, arguments: argparse.Namespace) -> dict[str, object]:
             sampler=arguments.sampler,
             rows_again=round(arguments.multiple * len(split.train)),
             catboost_settings=split.catboost,
+            storage=None if arguments.storage is None else f"{arguments.storage}-{name}",
             workers=arguments.workers,
             seed=arguments.seed,
             on_look=look,
@@ -73,6 +80,7 @@ def main() -> None:
     parser.add_argument("--multiple", type=float, default=8)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--storage", help="where trials are kept, so that the same goes on")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     logging.disable(logging.INFO)

@@ -249,7 +249,7 @@ def real_rows() -> dict[str, Any]:
 
 
 def pareto_table() -> str:
-    head = ["table", "seed", "rows scored", "TabDDPM", "ours at its MLE", "ours at its DCR",
+    head = ["table", "seed", "search", "rows scored", "TabDDPM", "ours at its MLE", "ours at its DCR",
             "by test rows", "paper's TabMT", "ours at temperature 1", "real rows",
             "area, front / ray"]  # fmt: skip
     rows = []
@@ -259,6 +259,7 @@ def pareto_table() -> str:
         rows.append([
             one["table"],
             str(front["search"]["seed"]),
+            f"{front['search']['sampler']}, {front['search']['trials']}",
             f"{front['search']['rows_again']:,}",
             pair(*paper["TabDDPM"]),
             *beside(one, paper["TabDDPM"]),
@@ -303,8 +304,8 @@ def samplers_table() -> str:
 def tune_table() -> str:
     rows = [
         [one["table"], one["tuned"]["objective"], str(one["tuned"]["tried"]),
-         *(f"{one['tuned'][who][key]:.4f}"
-           for key in ("score", "again") for who in ("default", "best"))]
+         *(f"{trial[key]:.4f}" for key in ("score", "again")
+           for trial in (one["tuned"]["default"], one["tuned"].get("found", one["tuned"]["best"])))]
         for one in results("tune-*.json")
     ]  # fmt: skip
     head = ["table", "objective", "trials", "defaults", "best found", "defaults, another seed",

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import tomllib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -63,6 +63,16 @@ def model_to_write(output: str) -> Path:
             f"{output!r} has the ending of another kind of file; name the model NAME.tabmt."
         )
     return target
+
+
+def keep_apart(written: Sequence[str], given: Sequence[str | None]) -> None:
+    """No file that a command writes may be another of them, or one that it was given."""
+    known = {Path(name).resolve() for name in given if name is not None}
+    for name in written:
+        path = Path(name).resolve()
+        if path in known:
+            raise UserError(f"{name!r} would be written over another file of this command.")
+        known.add(path)
 
 
 def parse_temperatures(given: tuple[str, ...], names: list[str]) -> dict[str, float]:

@@ -5,13 +5,14 @@ from typing import Any, get_args
 
 import click
 
-from tabmt.arguments import file_to_write, model_to_write
+from tabmt.arguments import file_to_write, keep_apart, model_to_write
 from tabmt.config import Objective, Privacy, Quality, SamplerName, SpaceName
 from tabmt.console import search_progress, show
 from tabmt.errors import read_json
 
 log = logging.getLogger(__name__)
 
+MINUTES = click.FloatRange(min=0, min_open=True)
 PICTURES = (".svg", ".png", ".html")
 
 
@@ -20,6 +21,7 @@ def shared_options(command: Any) -> Any:
         (
             click.option("--target", help="the column to predict"),
             click.option("--storage", help="file or database URL of the trials; the same goes on"),
+            click.option("--study", help="its name among others in a database that many share"),
             click.option("--workers", type=click.IntRange(min=1), help="processes  [one per core]"),
             click.option("--catboost", "catboost_file", help="a JSON file of CatBoost settings"),
             click.option("--seed", type=int, default=0, show_default=True, help="of the search"),
@@ -37,11 +39,11 @@ def pareto() -> None:
 @pareto.command()
 @click.argument("model")
 @click.option("--train", required=True, help="the table that MODEL was fitted on")
-@click.option("--val", "valid", required=True, help="real rows that MODEL has not seen")
+@click.option("--val", "--valid", "valid", required=True, help="real rows that MODEL has not seen")
 @click.option("--test", help="more such rows, for the last scoring; without it half of --val")
 @click.option("--output", "-o", required=True, help="the front to write, NAME.json")
 @click.option("--trials", type=click.IntRange(min=1), default=100, show_default=True)
-@click.option("--minutes", type=float, help="begin no trial after so long")
+@click.option("--minutes", type=MINUTES, help="begin no trial after so long")
 @click.option(
     "--sampler", type=click.Choice(get_args(SamplerName)), default="nsga2", show_default=True,
     help="nsga2 as in the paper; guided cools the columns that predict the target",
@@ -69,6 +71,7 @@ def search(
     output: str,
     catboost_file: str | None,
     storage: str | None,
+    study: str | None,
     **options: Any,
 ) -> None:
     """Search a temperature for each column of MODEL: privacy against quality.
@@ -83,6 +86,8 @@ def search(
     from tabmt.search.pareto import pareto as find
 
     target = file_to_write(output, (".json",))
+    storage = storage or str(target.with_suffix(".trials"))
+    keep_apart([output, storage], [model, train, valid, test, catboost_file])
     with search_progress((options["privacy"], options["quality"])) as on_look:
         front = find(
             model,
@@ -90,7 +95,8 @@ def search(
             valid,
             test=test,
             catboost_settings=_settings(catboost_file),
-            storage=storage or str(target.with_suffix(".trials")),
+            storage=storage,
+            study=study or "search",
             on_look=on_look,
             **options,
         )
@@ -130,13 +136,14 @@ def apply(
     target = model_to_write(output)
     found = Front.load(front)
     chosen = found.choose(quality=quality, loss=loss, privacy=privacy, point=point)
-    carry(TabMT.load(model), chosen).save(target)
     if found.search["model"] != file_fingerprint(model):
         log.warning(
             "the front was searched with another fit of the model: its figures may not hold"
         )
+    carry(TabMT.load(model), chosen).save(target)
     log.info(
-        "%s %s and %s %s on validation rows; %s and %s on test rows, by which nothing was chosen",
+        "%s: %s %s, %s %s on validation rows; %s, %s on test rows, by which nothing was chosen",
+        _name(found, chosen),
         found.privacy,
         _number(chosen.valid_privacy),
         found.quality,
@@ -171,7 +178,9 @@ def show_(front: str, output: str | None) -> None:
 @click.command()
 @click.argument("table")
 @click.option("--output", "-o", required=True, help="the model file to write, NAME.tabmt")
-@click.option("--val", "valid", help="real rows to judge on; without it a fifth of TABLE")
+@click.option(
+    "--val", "--valid", "valid", help="real rows to judge on; without it a fifth of TABLE"
+)
 @click.option("--schema", "schema", help="a schema file, as `tabmt schema` writes it")
 @click.option("--trials", type=click.IntRange(min=1), default=50, show_default=True)
 @click.option(
@@ -182,13 +191,14 @@ def show_(front: str, output: str | None) -> None:
     "--objective", type=click.Choice(get_args(Objective)),
     help="of validation rows  [mle if there is a --target]",
 )  # fmt: skip
-@click.option("--minutes", type=float, help="most training time of a fit  [1 for --space cpu]")
+@click.option("--minutes", type=MINUTES, help="most training time of a fit  [1 for --space cpu]")
 @shared_options
 def tune(
     table: str,
     output: str,
     catboost_file: str | None,
     storage: str | None,
+    study: str | None,
     **options: Any,
 ) -> None:
     """Search settings for TABLE, then fit it with the best of them.
@@ -207,20 +217,23 @@ def tune(
     from tabmt.synthesizer import TabMT
 
     target = model_to_write(output)
+    config, picture = (file_to_write(str(target.with_suffix(e))) for e in (".toml", ".svg"))
+    storage = storage or str(target.with_suffix(".trials"))
+    given = [table, options["valid"], options["schema"], catboost_file]
+    keep_apart([output, str(config), str(picture), storage], given)
     with search_progress(("score",)) as on_look:
         tuned = find(
             table,
             catboost_settings=_settings(catboost_file),
-            storage=storage or str(target.with_suffix(".trials")),
+            storage=storage,
+            study=study or "tune",
             on_look=on_look,
             **options,
         )
-    config = target.with_suffix(".toml")
     tables.write_text(config, tuned.to_toml())
     click.echo(tuned.to_toml(), nl=False)
     log.info("wrote %s", config)
     if tuned.importances:
-        picture = target.with_suffix(".svg")
         tables.write_text(picture, importance_picture(tuned.importances))
         log.info("wrote %s", picture)
     else:
@@ -236,16 +249,20 @@ def _settings(path: str | None) -> dict[str, Any] | None:
 
 def _show_front(front: Any) -> None:
     names = ("", "privacy", "quality", "privacy, test", "quality, test")
-    named = [(str(place), point) for place, point in enumerate(front.points, 1)]
-    named += [(f"all at {point.uniform:g}", point) for point in front.ray]
     rows = [
-        (name, *map(_number, values))
-        for name, p in named
+        (_name(front, p), *map(_number, values))
+        for p in (*front.points, *front.ray)
         for values in [(p.valid_privacy, p.valid_quality, p.test_privacy, p.test_quality)]
     ]
     real = (front.real["privacy"], front.real["quality"])
     rows.append(("real rows", "", _number(front.real["valid_quality"]), *map(_number, real)))
-    show(names, rows, f"{front.privacy} against {front.quality} of {front.target!r}")
+    of = "" if front.target is None else f" of {front.target!r}"
+    show(names, rows, f"{front.privacy} against {front.quality}{of}")
+
+
+def _name(front: Any, point: Any) -> str:
+    places = [place for place, one in enumerate(front.points, 1) if one is point]
+    return f"point {places[0]}" if places else f"all at {point.uniform:g}"
 
 
 def _number(value: float | None) -> str:

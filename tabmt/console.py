@@ -26,7 +26,7 @@ def show(names: tuple[str, ...], rows: list[tuple[str, ...]], title: str) -> Non
     from rich.markup import escape
     from rich.table import Table
 
-    grid = Table(*names, title=title)
+    grid = Table(*names, title=escape(title))
     for row in rows:
         grid.add_row(*(escape(cell) for cell in row))
     Console(stderr=True, highlight=False).print(grid)

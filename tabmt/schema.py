@@ -318,7 +318,11 @@ def _infer_column(
         )
     values, found_gaps, nan_note = known_values(column)
     kind, reason = _kind(name, values, found_gaps, pa.types.is_dictionary(column.type))
-    follow = ("dtype", "time_step", "format")  # from the values; a person may only repeat them
+    follow: tuple[str, ...] = (
+        "dtype",
+        "time_step",
+        "format",
+    )  # from the values; a person may only repeat them
     if wanted is not None and wanted != kind:
         follow = ("dtype",)  # the others follow from the kind too
         _check_kind(name, wanted, values, found_gaps)

@@ -121,6 +121,7 @@ WARM = [point(0.5, 0.95, 0.7), point(1.5, 0.7, 1.2)]
         ({"quality": 0.8}, POINTS[1]),
         ({"quality": 0.5}, POINTS[3]),
         ({"quality": 0.93}, WARM[0]),  # no point of the front is so good
+        ({"quality": 0.9}, POINTS[0]),
         ({"loss": 0.1}, POINTS[1]),
         ({"loss": -0.03}, WARM[0]),
         ({"privacy": 0.4}, WARM[0]),
@@ -133,6 +134,11 @@ WARM = [point(0.5, 0.95, 0.7), point(1.5, 0.7, 1.2)]
 def test_the_point_that_a_wish_gets(wish, chosen):
     for order in (POINTS, POINTS[::-1]) if "point" not in wish else (POINTS,):
         assert front_of(order, WARM).choose(**wish) is chosen
+
+
+def test_the_walk_begins_at_the_first_point_that_is_good_enough():
+    points = [point(1, 0.7), point(2, 0.9), point(3, 0.85), point(4, 0.5), point(5, 0.95)]
+    assert front_of(points, WARM).choose(quality=0.8) is points[2]
 
 
 def test_scores_of_which_less_is_better_are_chosen_the_other_way_round():

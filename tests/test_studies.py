@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,24 @@ def test_what_a_worker_that_died_had_begun_is_done_by_another(tmp_path: Path, st
     trials = complete(place.open())
     assert sorted(trial.values[0] for trial in trials) == queued(40)
     assert {trial.user_attrs["number"] for trial in trials} == set(queued(40))
+
+
+def opened(url: str, barrier) -> None:
+    barrier.wait()
+    Place(url, "new", ("maximize",)).open()
+
+
+def test_a_new_database_can_be_opened_by_many_at_once(tmp_path: Path):
+    context = multiprocessing.get_context("spawn")
+    for attempt in range(3):
+        barrier = context.Barrier(4)
+        url = f"sqlite:///{tmp_path}/{attempt}.db"
+        processes = [context.Process(target=opened, args=(url, barrier)) for _ in range(4)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        assert [process.exitcode for process in processes] == [0] * 4
 
 
 def test_what_another_machine_left_is_done_here_and_nothing_else(tmp_path: Path):

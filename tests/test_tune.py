@@ -16,7 +16,7 @@ from tabmt.demo import penguins
 from tabmt.report.front import importance_picture
 from tabmt.schema import infer
 from tabmt.search.studies import Place, complete
-from tabmt.search.tune import SPACES, Trial, Tuned, _importances
+from tabmt.search.tune import SPACES, Trial, Tuned, _better, _importances
 from tabmt.seeds import numpy_stream
 
 QUICK = {"minutes": 0.01, "workers": 1, "catboost_settings": {"iterations": 20}}
@@ -33,10 +33,12 @@ def test_the_best_of_the_trials_is_told_beside_the_defaults(table, tmp_path, obj
     found = tune(table, "species", trials=4, objective=objective, storage=storage, **QUICK)
     trials = complete(Place(storage, "tune", ("maximize",)).open())
     scores = [trial.value for trial in trials]
-    assert found.best.score == max([found.default.score, *scores])
+    assert found.found.score == max([found.default.score, *scores])
     assert found.default.settings == {"minutes": 0.01, "target": "species"}
-    chosen = {} if found.best.score == found.default.score else trials[np.argmax(scores)].params
-    assert found.best.settings == {**found.default.settings, **chosen}
+    chosen = {} if found.found.score == found.default.score else trials[np.argmax(scores)].params
+    assert found.found.settings == {**found.default.settings, **chosen}
+    lost = found.found.again <= found.default.again
+    assert found.best == (found.default if lost else found.found)
     assert found.best.again is not None and found.default.again is not None
     assert found.tried == 4 and len(trials) + found.pruned == 3
     assert not scores or set(trials[0].params) == set(SPACES["cpu"])
@@ -174,8 +176,19 @@ def test_a_model_does_not_take_the_place_of_another_file(table, tmp_path, ending
 
 def test_settings_are_written_as_toml_reads_them():
     best = Trial({"target": 'größe 😀 "q" \\'}, 0.5, None)
-    tuned = Tuned("mle", best, best, 1, 0, {}, {})
+    tuned = Tuned("mle", best, best, best, 1, 0, {}, {})
     assert tomllib.loads(tuned.to_toml()) == best.settings
+
+
+@pytest.mark.parametrize(("again", "taken"), [(0.61, "found"), (0.6, "default"), (None, "default")])
+def test_what_was_lucky_once_is_not_taken(again, taken):
+    default, found = Trial({}, 0.5, 0.6), Trial({"width": 32}, 0.7, again)
+    assert _better(found, default) is {"found": found, "default": default}[taken]
+
+
+def test_a_seed_cannot_be_fixed(table):
+    with pytest.raises(UserError, match="'seed' is fixed, but the best settings are fitted with"):
+        tune(table, "species", trials=2, fixed={"seed": 3})
 
 
 def test_scores_that_hardly_differ_tell_nothing_of_the_settings(caplog):
@@ -189,10 +202,18 @@ def test_scores_that_hardly_differ_tell_nothing_of_the_settings(caplog):
 
 
 def test_the_papers_space_is_the_appendix():
-    space = SPACES["paper"]
-    assert space["width"] == (16, 512, 16) and space["heads"] == [1, 2, 4, 8, 16]
-    assert space["steps"] == (10_000, 40_000, 5_000) and space["max_bins"] == (10, 200, 10)
-    assert len(space) == 10
+    assert SPACES["paper"] == {
+        "width": (16, 512, 16),
+        "heads": [1, 2, 4, 8, 16],
+        "depth": (2, 12, 2),
+        "drop_path": (0, 0.25, 0.05),
+        "dropout": (0, 0.5, 0.05),
+        "learning_rate": (5e-5, 5e-3, "log"),
+        "weight_decay": (1e-3, 3e-2, "log"),
+        "steps": (10_000, 40_000, 5_000),
+        "batch_size": (256, 2048, 256),
+        "max_bins": (10, 200, 10),
+    }
 
 
 def test_a_bad_fit_is_given_up(table, tmp_path):

@@ -37,6 +37,13 @@ def ml_efficiency(
     features, label = parts[0]
     if label.nunique() < 2:
         raise UserError(f"the target {target!r} does not vary in the table trained on")
+    for (_, held_out), what in zip(parts[1:], ("validation", "test"), strict=True):
+        if not (
+            held_out.isin(label) if is_classification(train, target) else held_out.notna()
+        ).any():
+            raise UserError(
+                f"no {what} row has a value of the target {target!r} that can be predicted"
+            )
     common: dict[str, Any] = {
         **(settings or DEFAULT_SETTINGS),
         "cat_features": [name for name in features if features[name].dtype == object],

@@ -15,23 +15,20 @@ TITLES = {
     "mle": "ML efficiency",
     "detector": "detector AUC (0.5 is best)",
 }
-MOST_LINES = 12  # columns whose temperatures are drawn: those that move most
+LABELS = 200  # pixels of a label
 
 
 def front_picture(front: "Front") -> dict[str, Any]:
     """Privacy against quality: trials, the front (validation and test), the ray, real rows."""
-    rows: list[dict[str, Any]] = [
-        {"x": x, "y": y, "what": "trials", "order": 0} for x, y in front.tried
-    ]
-    kinds = (("front, test rows", front.points), ("one temperature, test rows", front.ray))
-    for what, points in kinds:
+    rows: list[dict[str, Any]] = [{"x": x, "y": y, "what": "trials"} for x, y in front.tried]
+    for what, points in (("front", front.points), ("one temperature", front.ray)):
         rows += [
-            {"x": p.test_privacy, "y": p.test_quality, "what": what, "order": place}
-            for place, p in enumerate(points)
+            {"x": p.test_privacy, "y": p.test_quality, "what": f"{what}, test rows", "point": place}
+            for place, p in enumerate(points, 1)
         ]
     rows += [
-        {"x": p.valid_privacy, "y": p.valid_quality, "what": "front, validation", "order": place}
-        for place, p in enumerate(front.points)
+        {"x": p.valid_privacy, "y": p.valid_quality, "what": "front, validation"}
+        for p in front.points
     ]
     one = [p for p in front.ray if p.uniform == 1.0]
     rows += [{"x": p.test_privacy, "y": p.test_quality, "what": "temperature 1"} for p in one]
@@ -45,9 +42,11 @@ def front_picture(front: "Front") -> dict[str, Any]:
         "y": {"field": "y", "type": "quantitative", "title": TITLES[front.quality],
               "scale": {"zero": False}},
         "color": {"field": "what", "type": "nominal", "title": None, "scale": scale,
-                  "legend": {"labelLimit": 200}},
+                  "legend": {"labelLimit": LABELS}},
     }  # fmt: skip
     lines = {"field": "what", "oneOf": ["front, test rows", "one temperature, test rows"]}
+    size = {"condition": {"test": "datum.what == 'trials'", "value": 12}, "value": 55}
+    number = {"type": "text", "dx": 8, "dy": -8, "fontSize": 10}
     return {
         "width": 420,
         "height": 300,
@@ -56,49 +55,52 @@ def front_picture(front: "Front") -> dict[str, Any]:
             {
                 "transform": [{"filter": lines}],
                 "mark": {"type": "line", "opacity": 0.6},
-                "encoding": {**encoding, "order": {"field": "order", "type": "quantitative"}},
+                "encoding": encoding,
             },
             {
                 "mark": {"type": "point", "filled": True, "opacity": 0.85},
-                "encoding": {
-                    **encoding,
-                    "size": {
-                        "condition": {"test": "datum.what == 'trials'", "value": 12},
-                        "value": 55,
-                    },
-                },
+                "encoding": {**encoding, "size": size},
+            },
+            {
+                "transform": [{"filter": "datum.what == 'front, test rows'"}],
+                "mark": number,
+                "encoding": {**encoding, "text": {"field": "point"}},
             },
         ],
     }
 
 
 def temperature_picture(front: "Front") -> dict[str, Any]:
-    """How each column's temperature moves along the front."""
-    columns = list(front.points[0].temperatures) if front.points else []
-    spread = {
-        name: max(p.temperatures[name] for p in front.points)
-        / min(p.temperatures[name] for p in front.points)
-        for name in columns
-    }
-    shown = sorted(columns, key=lambda name: -spread[name])[:MOST_LINES]
+    """The temperature of each column at each point of the front, the hottest columns first."""
     rows = [
-        {"x": point.privacy, "column": name, "t": point.temperatures[name]}
-        for point in front.points
-        for name in shown
+        {"point": place, "column": name, "t": heat}
+        for place, point in enumerate(front.points, 1)
+        for name, heat in point.temperatures.items()
     ]
-    return {
-        "width": 420,
-        "height": 300,
-        "data": {"values": rows},
-        "mark": {"type": "line", "point": True, "opacity": 0.8},
-        "encoding": {
-            "x": {"field": "x", "type": "quantitative", "title": TITLES[front.privacy],
-                  "scale": {"zero": False}},
-            "y": {"field": "t", "type": "quantitative", "title": "temperature",
-                  "scale": {"type": "log", "domain": [0.5, 5], "nice": False}},
-            "color": {"field": "column", "type": "nominal", "title": None, "sort": shown},
-        },
+    columns = front.points[0].temperatures
+    mean = {name: sum(p.temperatures[name] for p in front.points) for name in columns}
+    order = sorted(columns, key=lambda name: -mean[name])
+    scale = {"type": "log", "domain": [0.5, 1, 5], "range": ["#2563eb", "#f8fafc", "#dc2626"]}
+    encoding: dict[str, Any] = {
+        "x": {"field": "point", "type": "ordinal", "title": "point of the front",
+              "axis": {"labelAngle": 0}},
+        "y": {"field": "column", "type": "nominal", "title": None, "sort": order,
+              "axis": {"labelLimit": LABELS}},
     }  # fmt: skip
+    color = {"field": "t", "type": "quantitative", "title": "temperature", "scale": scale}
+    text = {"field": "t", "type": "quantitative", "format": ".2g"}
+    return {
+        "width": 34 * len(front.points),
+        "height": {"step": 18},
+        "data": {"values": rows},
+        "layer": [
+            {"mark": "rect", "encoding": {**encoding, "color": color}},
+            {
+                "mark": {"type": "text", "fontSize": 10, "color": charts.BLACK},
+                "encoding": {**encoding, "text": text},
+            },
+        ],
+    }
 
 
 def front_pictures(front: "Front") -> list[tuple[str, str]]:

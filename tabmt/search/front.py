@@ -7,10 +7,11 @@ of temperatures found, with the choice of a point; it is read from and written t
 import dataclasses
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -80,7 +81,7 @@ class Front:
 
     privacy: Privacy
     quality: Quality
-    target: str
+    target: str | None  # the column that is predicted; a detector needs none
     points: tuple[Point, ...]  # those that no other trial beats, or some of many
     ray: tuple[Point, ...]  # the same temperature for all columns
     tried: tuple[tuple[float, float], ...]  # privacy and quality of every trial
@@ -115,8 +116,9 @@ class Front:
         real rows score; the best of at least this privacy; or the one of this number (from 1).
 
         Goes by fresh samples on validation rows, so that the figures of the test rows stay a fair
-        judgement. For quality it walks along the front from its faithful end and stops before the
-        first point that falls short: a lone good point beyond is luck more often than not.
+        judgement. For quality it walks along the front from the first point that is good enough and
+        stops before the next that falls short: a lone good point beyond is luck more often than
+        not. If none of the front is good enough, one of the ray may be.
         """
         wishes = {"quality": quality, "loss": loss, "privacy": privacy, "point": point}
         if sum(wish is not None for wish in wishes.values()) != 1:
@@ -135,10 +137,9 @@ class Front:
         least = round(wish * turn[place], 4)  # as figures are shown
         scores = self.scores(self.points, "valid").round(4)
         if quality is not None:
-            along = [
-                at for at in np.argsort(scores[:, 0], kind="stable") if scores[at, 0] > -np.inf
-            ]
-            far = list(itertools.takewhile(lambda at: scores[at, 1] >= least, along))
+            along = np.argsort(scores[:, 0], kind="stable")
+            from_first = itertools.dropwhile(lambda at: scores[at, 1] < least, along)
+            far = list(itertools.takewhile(lambda at: scores[at, 1] >= least, from_first))
             if far:
                 return self.points[int(far[-1])]
         points = (*self.points, *self.ray)
@@ -162,18 +163,35 @@ class Front:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Front":
-        points, ray = (tuple(Point(**one) for one in data[name]) for name in ("points", "ray"))
+        """Fails with some built-in error if the data are not what `to_json` wrote."""
+        points, ray = (tuple(map(_point, data[name])) for name in ("points", "ray"))
+        assert points and all(point.uniform is not None for point in ray)
         tried = tuple((float(one), float(other)) for one, other in data["tried"])
-        rest = {name: data[name] for name in ("privacy", "quality", "target", "real", "search")}
-        return cls(points=points, ray=ray, tried=tried, **rest)
+        rest = {name: data[name] for name in ("privacy", "quality", "target")}
+        assert rest["privacy"] in get_args(Privacy) and rest["quality"] in get_args(Quality)
+        real = {name: float(value) for name, value in data["real"].items()}
+        search = dict(data["search"])
+        assert isinstance(search["model"], str) and isinstance(search["trials"], int)
+        return cls(points=points, ray=ray, tried=tried, real=real, search=search, **rest)
 
     @classmethod
     def load(cls, path: str | Path) -> "Front":
         data = read_json(str(path), "front")
         try:
             assert data["format"] == FORMAT
-            return cls.from_json(data)
-        except (KeyError, TypeError, ValueError, AssertionError) as error:
+            front = cls.from_json(data)
+            assert set(front.real) == {"privacy", "quality", "valid_quality"}
+            return front
+        except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise ModelFileError(
                 f"{str(path)!r} is not a front that `tabmt pareto search` of this version wrote."
             ) from error
+
+
+def _point(data: Mapping[str, Any]) -> Point:
+    heat = {str(name): float(value) for name, value in data["temperatures"].items()}
+    assert all(0 < value < math.inf for value in heat.values())
+    scores = {name: value for name, value in data.items() if name != "temperatures"}
+    assert all(type(value) in (int, float, type(None)) for value in scores.values())
+    assert data["privacy"] is not None and data["quality"] is not None
+    return Point(heat, **scores)

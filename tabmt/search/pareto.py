@@ -9,6 +9,7 @@ test rows, to judge the choice.
 import copy
 import dataclasses
 import hashlib
+import json
 import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tabmt import tables
+from tabmt import artifact, tables
 from tabmt.config import Privacy, Quality, SamplerName
 from tabmt.errors import UserError
 from tabmt.learned import token_column
@@ -41,6 +42,7 @@ MOST_TREES = 300  # of CatBoost in a trial; the last scoring has as many as it i
 MOST_ROWS = 10_000  # of a trial's table, unless told: most of its time goes into learning them
 JUDGED_ROWS = 5_000  # whose distances are taken: the median of more is hardly steadier
 LEAST_POPULATION, MOST_POPULATION = 4, 50  # of NSGA-II: a quarter of the trials
+MOST_COPIES = 0.5  # of held-out rows that stand in the training table, without a word
 MOST_POINTS = 10  # of the front that are scored again
 
 
@@ -52,7 +54,7 @@ class Scorer:
     train: View
     valid: View
     judge: View  # the rows that quality is measured on, and held-out rows of privacy
-    target: str
+    target: str | None
     privacy: Privacy
     quality: Quality
     rows: int
@@ -75,6 +77,7 @@ class Scorer:
     def _quality(self, view: View) -> float:
         if self.quality == "detector":
             return _detector(self.judge, view, self.seed)
+        assert self.target is not None
         return utility.ml_efficiency(
             view, self.valid, self.judge, self.target, settings=self.settings, seed=self.seed
         ).score
@@ -157,6 +160,7 @@ def pareto(
     rows_again: int | None = None,
     catboost_settings: Mapping[str, Any] | None = None,
     storage: str | Path | None = None,
+    study: str = "search",
     workers: int | None = None,
     seed: int = 0,
     on_look: Callable[[np.ndarray, int], None] = lambda scores, trials: None,
@@ -167,19 +171,13 @@ def pareto(
     `test`, half of `valid` is set aside for the last scoring. A trial draws `rows` rows (as many as
     there are training rows, at most 10,000), the last scoring `rows_again` (as training rows).
     `storage` is a file or the URL of a database that keeps the trials: the same call goes on with
-    them. `on_look` is given the scores so far, (trials, 2), and how many there shall be.
+    them. Searches that share a database are told apart by the names of their `study`. `on_look` is
+    given the scores so far, (trials, 2), and how many there shall be.
     """
     check_choice("sampler", sampler, SamplerName)
     check_choice("privacy", privacy, Privacy)
     check_choice("quality", quality, Quality)
-    for name, number in (
-        ("trials", trials),
-        ("rows", rows),
-        ("rows_again", rows_again),
-        ("workers", workers),
-    ):
-        if number is not None and (not isinstance(number, int) or number < 1):
-            raise UserError(f"{name} is {number!r}, but must be a whole number from 1.")
+    studies.check_numbers(minutes, trials=trials, rows=rows, rows_again=rows_again, workers=workers)
     import_optuna()
     fidelity.catboost()  # what is missing is said before the search, not in it
     settings = {**(catboost_settings or utility.DEFAULT_SETTINGS), "thread_count": 1}
@@ -191,7 +189,8 @@ def pareto(
             model.save(path)
         loaded = TabMT.load(path)
         real_rows = _views(loaded, train, valid, test, seed)
-        target = _target(loaded, target)
+        _check_rows(loaded, real_rows)
+        target = _target(loaded, target, real_rows.train.lens, quality)
         scorer = Scorer(
             str(path),
             train=real_rows.train,
@@ -225,9 +224,9 @@ def pareto(
         kept = str(Path(folder) / "trials.journal" if storage is None else storage)
         turn = signs(privacy, quality)
         directions = tuple("maximize" if sign > 0 else "minimize" for sign in turn)
-        place = Place(kept, "search", directions)
-        study = place.open()
-        studies.claim(study, about, kept)  # mistakes are said before anything takes time
+        place = Place(kept, study, directions)
+        trials_kept = place.open()
+        studies.claim(trials_kept, about, kept)  # mistakes are said before anything takes time
         log.info("scoring real rows, to compare")
         real, importances = _real(judge)
         job = TemperatureJob(
@@ -238,18 +237,18 @@ def pareto(
             population=max(LEAST_POPULATION, min(MOST_POPULATION, trials // 4)),
             importances=importances,
         )
-        studies.enqueue(study, "uniform", {t: dict.fromkeys(job.columns, t) for t in RAY})
+        studies.enqueue(trials_kept, "uniform", {t: dict.fromkeys(job.columns, t) for t in RAY})
 
         def look(study: "optuna.Study") -> None:
-            done = [trial.values for trial in studies.complete(study)]
+            done = [trial.values for trial in studies.in_order(study)]
             on_look(np.array(done).reshape(-1, 2), trials)
 
         studies.run(
             job, trials=trials, seconds=seconds, workers=workers, seed=seed % 2**31, on_look=look
         )
-        found = studies.complete(study)
+        found = studies.complete(trials_kept)
         if not found:
-            raise studies.why_none(study, limited=seconds is not None)
+            raise studies.why_none(trials_kept, limited=seconds is not None)
         scores = np.array([trial.values for trial in found])
         front = [found[place] for place in np.flatnonzero(non_dominated(scores * turn))]
         front = _spread(sorted(front, key=lambda trial: trial.values[0] * turn[0]))
@@ -312,11 +311,40 @@ def _views(model: TabMT, train: Any, valid: Any, test: Any, seed: int) -> _Views
     return _Views(seen, *(valid_view.take(np.sort(part)) for part in (order[half:], order[:half])))
 
 
-def _target(model: TabMT, target: str | None) -> str:
+def _check_rows(model: TabMT, rows: _Views) -> None:
+    """Say what would make figures look better than they are."""
+    if len(rows.train) != model.card_.rows:
+        log.warning(
+            "the training table has %d rows, but the model was fitted on %d: privacy is only told "
+            "against the rows it was fitted on",
+            len(rows.train),
+            model.card_.rows,
+        )
+    if studies.fingerprint(rows.test) == studies.fingerprint(rows.valid):
+        raise UserError(
+            "The test table is the validation table, by which points are chosen. Give other rows, "
+            "or none: half of the validation rows are then set aside."
+        )
+    for name, held_out in (("validation", rows.valid), ("test", rows.test)):
+        share = privacy.copies(held_out, rows.train)
+        if share > MOST_COPIES:
+            log.warning(
+                "%.0f %% of the %s rows stand in the training table too: figures look better than "
+                "they are unless the model has not seen these rows",
+                100 * share,
+                name,
+            )
+
+
+def _target(model: TabMT, target: str | None, lens: Lens, quality: Quality) -> str | None:
     target = target or model.card_.settings.train.target
     if target is None:
+        if quality == "detector":
+            return None
         raise UserError("The search needs a target: the column that is predicted.")
     token_column(model.learned_.codec, target, "target")
+    if target not in lens.names:
+        raise UserError(f"The target {target!r} cannot be predicted: {lens.left_out[target]}.")
     return target
 
 
@@ -332,33 +360,30 @@ def _quick(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _real(scorer: Scorer) -> tuple[dict[str, float], dict[str, float]]:
     """What real rows score, and how much each column tells of the target."""
-    learned, on_valid = (
-        utility.ml_efficiency(
-            scorer.train,
-            scorer.valid,
-            rows,
-            scorer.target,
-            settings=scorer.settings,
-            seed=scorer.seed,
-        )
-        for rows in (scorer.judge, scorer.valid)
-    )
-    found = {
-        "privacy": privacy_of(scorer.privacy, scorer.judge, scorer.train, scorer.valid),
-        "quality": learned.score,
-        "valid_quality": on_valid.score,
-    }
-    if scorer.quality == "detector":
-        found["quality"] = _detector(scorer.judge, scorer.train, scorer.seed)
-        found["valid_quality"] = _detector(scorer.valid, scorer.train, scorer.seed)
+    found = {"privacy": privacy_of(scorer.privacy, scorer.judge, scorer.train, scorer.valid)}
+    importances: dict[str, float] = {}
+    for name, rows in (("quality", scorer.judge), ("valid_quality", scorer.valid)):
+        if scorer.target is not None:
+            learned = utility.ml_efficiency(
+                scorer.train,
+                scorer.valid,
+                rows,
+                scorer.target,
+                settings=scorer.settings,
+                seed=scorer.seed,
+            )
+            importances, found[name] = learned.importances, learned.score
+        if scorer.quality == "detector":
+            found[name] = _detector(rows, scorer.train, scorer.seed)
     for name, value in found.items():
         if not np.isfinite(value):
             raise UserError(
                 f"The {name} of real rows is {value}: too few validation or test rows have a "
                 f"{scorer.target!r}."
             )
-    top = max(learned.importances.values(), default=0.0)
-    return found, {**learned.importances, scorer.target: top}
+    if scorer.target is not None:
+        importances = {**importances, scorer.target: max(importances.values(), default=0.0)}
+    return found, importances
 
 
 def _score_again(
@@ -366,8 +391,8 @@ def _score_again(
 ) -> dict[int, tuple[float | None, float | None]]:
     """Privacy and quality of some trials' temperatures on fresh samples; None of those that
     failed."""
-    rows = f"{scorer.rows} rows, {studies.fingerprint(scorer.judge)}"
-    name = f"again after {after}, {rows}, {studies.short_name(scorer.settings)}"
+    about = [scorer.rows, studies.fingerprint(scorer.judge), scorer.settings, scorer.seed]
+    name = f"{job.place.name}: again after {after}, {studies.short_name(about)}"
     again = dataclasses.replace(
         job,
         place=dataclasses.replace(job.place, name=name),
@@ -406,7 +431,13 @@ def _spread(front: list[Any]) -> list[Any]:
 
 
 def file_fingerprint(path: str | Path) -> str:
-    return hashlib.blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()
+    """A short name for a model, whatever temperatures it carries."""
+    metadata, tensors = artifact.read(Path(path), "model")
+    metadata["card"]["temperatures"] = {}
+    digest = hashlib.blake2b(json.dumps(metadata, sort_keys=True).encode(), digest_size=8)
+    for name in sorted(tensors):
+        digest.update(tensors[name].numpy().tobytes())
+    return digest.hexdigest()
 
 
 def apply(model: TabMT, point: Point) -> TabMT:
@@ -414,9 +445,9 @@ def apply(model: TabMT, point: Point) -> TabMT:
     others."""
     columns = [coded.column.name for coded in model.learned_.codec.token_columns]
     if set(point.temperatures) != set(columns):
+        differ = ", ".join(sorted(set(point.temperatures) ^ set(columns)))
         raise UserError(
-            f"The front has temperatures for {', '.join(point.temperatures)}, but the model "
-            f"learned {', '.join(columns)}; it belongs to another model."
+            f"The front and the model differ in the columns {differ}: it belongs to another model."
         )
     card = dataclasses.replace(model.card_, temperatures=dict(point.temperatures))
     made = copy.copy(model)

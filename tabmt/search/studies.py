@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 PARENT_DEATH_SIGNAL = 1  # Linux's prctl
 POLL_SECONDS = 0.5
+OPEN_TRIES = 4
 LOCK_SECONDS = 60.0  # to wait for another worker to write its trial
 NAMELESS_SECONDS = 5.0  # a trial that no worker has put its name to for so long has none
 
@@ -75,26 +76,36 @@ class Place:
 
     def open(self, sampler: "optuna.samplers.BaseSampler | None" = None) -> "Study":
         optuna = import_optuna()
-        try:
-            study: Study = optuna.create_study(
-                storage=self._storage(optuna),
-                study_name=self.name,
-                directions=list(self.directions),
-                sampler=sampler,
-                pruner=optuna.pruners.MedianPruner(
-                    n_startup_trials=5, n_warmup_steps=2, n_min_trials=4
-                ),
-                load_if_exists=True,
-            )
-            return study
-        except UserError:
-            raise
-        except Exception as error:  # a database has as many as it has drivers
-            reason = str(error).partition("\n")[0]
-            raise UserError(
-                f"The storage {self.storage!r} cannot be used: {reason}. Give a file to keep the "
-                "trials in, or the URL of a database, such as sqlite:///trials.db."
-            ) from error
+        from sqlalchemy.exc import DatabaseError
+
+        tries = 1
+        while True:
+            try:
+                study: Study = optuna.create_study(
+                    storage=self._storage(optuna),
+                    study_name=self.name,
+                    directions=list(self.directions),
+                    sampler=sampler,
+                    pruner=optuna.pruners.MedianPruner(
+                        n_startup_trials=5, n_warmup_steps=2, n_min_trials=4
+                    ),
+                    load_if_exists=True,
+                )
+                return study
+            except UserError:
+                raise
+            except Exception as error:  # a database has as many as it has drivers
+                # Another process may be making the tables of a new database.
+                causes = (error, error.__cause__)
+                if any(isinstance(one, DatabaseError) for one in causes) and tries < OPEN_TRIES:
+                    time.sleep(tries * POLL_SECONDS)
+                    tries += 1
+                    continue
+                reason = str(error).partition("\n")[0]
+                raise UserError(
+                    f"The storage {self.storage!r} cannot be used: {reason}. Give a file to keep "
+                    "the trials in, or the URL of a database, such as sqlite:///trials.db."
+                ) from error
 
     def _storage(self, optuna: Any) -> Any:
         if self.storage.startswith("sqlite://"):
@@ -141,7 +152,7 @@ def claim(study: "Study", about: Mapping[str, Any], storage: str) -> None:
         if found.get(name) != value:
             raise UserError(
                 f"The trials in {storage!r} were made with {name} {found.get(name)!r}, not "
-                f"{value!r}. Go on with the same, or name another storage."
+                f"{value!r}. Go on with the same, or name another storage or study."
             )
 
 
@@ -161,7 +172,7 @@ def bury(study: "Study") -> int:
                 dead = age >= NAMELESS_SECONDS
             else:
                 host, pid, born = worker
-                dead = host == socket.gethostname() and _born(pid) != born
+                dead = host == _machine() and _born(pid) != born
             if dead:
                 study.tell(trial.number, state=failed, skip_if_finished=True)
                 if given := trial.system_attrs.get("fixed_params"):  # Optuna's word for the queue
@@ -193,6 +204,14 @@ def enqueue(
     for name, params in wanted.items():
         if name not in known:
             study.enqueue_trial(dict(params), user_attrs={key: name})
+
+
+def _machine() -> str:
+    """Its name, and when it was started: many machines have the same name."""
+    try:
+        return f"{socket.gethostname()} {Path('/proc/sys/kernel/random/boot_id').read_text()}"
+    except OSError:
+        return socket.gethostname()
 
 
 def _born(pid: int) -> str:
@@ -315,6 +334,11 @@ def complete(study: "Study") -> list["optuna.trial.FrozenTrial"]:
     return study.get_trials(deepcopy=False, states=(state,))
 
 
+def in_order(study: "Study") -> list["optuna.trial.FrozenTrial"]:
+    """The complete trials as they were finished: what was there before stays in its place."""
+    return sorted(complete(study), key=lambda trial: (trial.datetime_complete, trial.number))
+
+
 def waiting(study: "Study") -> int:
     return len(study.get_trials(deepcopy=False, states=(import_optuna().trial.TrialState.WAITING,)))
 
@@ -356,7 +380,7 @@ def _die_with(parent: int) -> None:
 def _work(stint: Stint, permitted: Callable[[], bool]) -> None:
     optuna = import_optuna()
     states = optuna.trial.TrialState
-    job, me = stint.job, (socket.gethostname(), os.getpid(), _born(os.getpid()))
+    job, me = stint.job, (_machine(), os.getpid(), _born(os.getpid()))
     study = job.place.open(job.sampler(derive(stint.seed, stint.ended) % 2**31))
     perform = job.prepare()
     while (stint.until is None or time.time() < stint.until) and permitted():
@@ -451,6 +475,14 @@ def fingerprint(*views: "View") -> str:
 def short_name(of: Any) -> str:
     """The same for what is written the same in JSON."""
     return hashlib.blake2b(json.dumps(of, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def check_numbers(minutes: Any, **whole: Any) -> None:
+    for name, number in whole.items():
+        if number is not None and (type(number) is not int or number < 1):
+            raise UserError(f"{name} is {number!r}, but must be a whole number from 1.")
+    if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):
+        raise UserError(f"minutes is {minutes!r}, but must be a number above 0.")
 
 
 def check_choice(name: str, value: str, allowed: Any) -> None:

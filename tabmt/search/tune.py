@@ -76,8 +76,9 @@ class Tuned:
     """What a search of settings found."""
 
     objective: Objective
-    best: Trial
+    best: Trial  # to take: what was found, or the defaults if they fare better with another seed
     default: Trial
+    found: Trial  # the best of the search
     tried: int
     pruned: int
     importances: dict[str, float]
@@ -85,10 +86,11 @@ class Tuned:
 
     def to_toml(self) -> str:
         """The best settings as a file for people and for `fit --config`."""
+        kept = "They are taken" if self.best == self.found else "The defaults are taken"
         lines = [
-            f"# {self.objective} on validation rows: {_told(self.best)}; "
+            f"# {self.objective} on validation rows: {_told(self.found)}; "
             f"defaults {_told(self.default)}.",
-            f"# Best of {self.tried} trials ({self.pruned} given up early).",
+            f"# Best of {self.tried} trials ({self.pruned} given up early). {kept}.",
             *(
                 f"{name} = {json.dumps(value, ensure_ascii=False)}"
                 for name, value in self.best.settings.items()
@@ -118,6 +120,10 @@ class TuneJob:
     catboost_settings: dict[str, Any]
     seed: int
     searched: bool = True  # otherwise the fixed settings are fitted as they are
+
+    def beside(self, name: str, label: str) -> Place:
+        """Of a study of its own in the same storage."""
+        return dataclasses.replace(self.place, name=f"{self.place.name}, {name}: {label}")
 
     def distributions(self) -> dict[str, "optuna.distributions.BaseDistribution"]:
         made = import_optuna().distributions
@@ -199,6 +205,7 @@ def tune(
     fixed: Mapping[str, Any] | None = None,
     catboost_settings: Mapping[str, Any] | None = None,
     storage: str | Path | None = None,
+    study: str = "tune",
     workers: int | None = None,
     seed: int = 0,
     on_look: Callable[[np.ndarray, int], None] = lambda scores, trials: None,
@@ -207,20 +214,21 @@ def tune(
 
     `minutes` bounds each fit (one by default in the space "cpu"). The objective is ML efficiency
     on validation rows if there is a target, otherwise their likelihood. `schema` is as for `fit`;
-    `fixed` settings are not searched. `storage` keeps the trials: the same call goes on with them.
+    `fixed` settings are not searched. `storage` keeps the trials: the same call goes on with them;
+    searches that share a database are told apart by the names of their `study`.
     """
     objective = objective or ("likelihood" if target is None else "mle")
     check_choice("space", space, SpaceName)
     check_choice("objective", objective, Objective)
     if objective == "mle" and target is None:
         raise UserError("The objective mle needs a target: the column that is predicted.")
-    for name, number in (("trials", trials), ("workers", workers)):
-        if number is not None and (not isinstance(number, int) or number < 1):
-            raise UserError(f"{name} is {number!r}, but must be a whole number from 1.")
+    studies.check_numbers(minutes, trials=trials, workers=workers)
     import_optuna()
     if objective == "mle":
         fidelity.catboost()
     given = dict(fixed or {})
+    if "seed" in given:
+        raise UserError("'seed' is fixed, but the best settings are fitted with another seed too.")
     for name in given:
         if name not in TabMT().get_params():
             raise UserError(
@@ -254,7 +262,7 @@ def tune(
     with tempfile.TemporaryDirectory() as folder:
         kept = str(Path(folder) / "trials.journal" if storage is None else storage)
         job = TuneJob(
-            Place(kept, "tune", ("maximize",)),
+            Place(kept, study, ("maximize",)),
             arrow,
             held_out,
             views,
@@ -279,40 +287,47 @@ def tune(
         workers = workers or min(trials, studies.cores())
         default = _fit(job, "first", {"defaults": ({}, seed)})["defaults"]
         if default is None:
-            raise UserError("The fit with the default settings failed; the log says why.")
+            raise studies.why_none(job.beside("first", "defaults").open(), limited=False)
 
         def look(study: "optuna.Study") -> None:
-            scores = [default, *(t.values[0] for t in studies.complete(study))]
+            scores = [default, *(t.values[0] for t in studies.in_order(study))]
             on_look(np.array(scores), trials)
 
-        study = job.place.open()
-        studies.bury(study)
+        kept_trials = job.place.open()
+        studies.bury(kept_trials)
         studies.run(job, trials=trials - 1, seconds=None, workers=workers, seed=seed, on_look=look)
-        searched = studies.complete(study)
-        best = max(searched, key=lambda trial: trial.values[0], default=None)
-        ours = {} if best is None or best.values[0] <= default else dict(best.params)
+        searched = studies.complete(kept_trials)
+        first = Trial(dict(given), default, None)
+        found = max(searched, key=lambda trial: trial.values[0], default=None)
+        ours = {} if found is None or found.values[0] <= default else dict(found.params)
         other = derive(seed, "again") % 2**31
         label = json.dumps(ours, sort_keys=True) if ours else "defaults"
         wanted = {"defaults": ({}, other), label: (ours, other)}
         again = _fit(job, "again", wanted)
-        done = 1 + studies.finished(study)
+        first = top = dataclasses.replace(first, again=again["defaults"])
+        if found is not None and ours:
+            top = Trial({**given, **ours}, found.values[0], again[label])
+        done = 1 + studies.finished(kept_trials)
         importances: dict[str, float] = {}
         if len({trial.values[0] for trial in searched}) > 1:
             importances = _importances(searched)
-    top = Trial(
-        {**given, **ours},
-        default if not ours or best is None else best.values[0],
-        again[label],
-    )
     return Tuned(
         objective,
+        _better(top, first),
+        first,
         top,
-        Trial(dict(given), default, again["defaults"]),
         done,
         done - 1 - len(searched),
         importances,
         about,
     )
+
+
+def _better(found: Trial, default: Trial) -> Trial:
+    """What is best of many with one seed is lucky: it has to beat the defaults with another too."""
+    if found.again is None or (default.again is not None and found.again <= default.again):
+        return default
+    return found
 
 
 def _fit(
@@ -324,7 +339,7 @@ def _fit(
     for label, (settings, seed) in wanted.items():
         one = dataclasses.replace(
             job,
-            place=dataclasses.replace(job.place, name=f"{name}: {label}"),
+            place=job.beside(name, label),
             fixed={**job.fixed, **settings},
             seed=seed,
             searched=False,
