@@ -249,9 +249,9 @@ def real_rows() -> dict[str, Any]:
 
 
 def pareto_table() -> str:
-    head = ["table", "seed", "search", "rows scored", "TabDDPM", "ours at its MLE", "ours at its DCR",
-            "by test rows", "paper's TabMT", "ours at temperature 1", "real rows",
-            "area, front / ray"]  # fmt: skip
+    head = ["table", "seed", "search", "rows scored", "TabDDPM", "ours at its MLE",
+            "ours at its DCR", "by test rows", "paper's TabMT", "ours at temperature 1",
+            "real rows", "area, front / ray"]  # fmt: skip
     rows = []
     for one in results("pareto-*.json"):
         front, paper = one["front"], FRONTS[one["table"]]

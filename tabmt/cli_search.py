@@ -1,11 +1,13 @@
 """The commands that search, `tabmt pareto` and `tabmt tune`; like `cli`, each calls the library."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, get_args
 
 import click
 
-from tabmt.arguments import file_to_write, keep_apart, model_to_write
+from tabmt.arguments import INTERRUPTED, file_to_write, keep_apart, model_to_write
 from tabmt.config import Objective, Privacy, Quality, SamplerName, SpaceName
 from tabmt.console import search_progress, show
 from tabmt.errors import read_json
@@ -88,7 +90,8 @@ def search(
     target = file_to_write(output, (".json",))
     storage = storage or str(target.with_suffix(".trials"))
     keep_apart([output, storage], [model, train, valid, test, catboost_file])
-    with search_progress((options["privacy"], options["quality"])) as on_look:
+    names = (options["privacy"], options["quality"])
+    with _interruptible(storage), search_progress(names) as on_look:
         front = find(
             model,
             train,
@@ -221,7 +224,7 @@ def tune(
     storage = storage or str(target.with_suffix(".trials"))
     given = [table, options["valid"], options["schema"], catboost_file]
     keep_apart([output, str(config), str(picture), storage], given)
-    with search_progress(("score",)) as on_look:
+    with _interruptible(storage), search_progress(("score",)) as on_look:
         tuned = find(
             table,
             catboost_settings=_settings(catboost_file),
@@ -241,6 +244,15 @@ def tune(
     model = TabMT(seed=options["seed"], **tuned.best.settings)
     model.fit(table, schema=options["schema"]).save(target)
     log.info("wrote %s", target)
+
+
+@contextmanager
+def _interruptible(storage: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        log.warning("Interrupted; the same command goes on with the trials in %s.", storage)
+        raise SystemExit(INTERRUPTED) from None
 
 
 def _settings(path: str | None) -> dict[str, Any] | None:

@@ -227,12 +227,16 @@ def trials_in(storage: str) -> dict[int, list[float]]:
     return {trial.number: trial.values for trial in complete(study)}
 
 
+def command_of(folder: Path, *options: object) -> list[str]:
+    command = [sys.executable, "-m", "tabmt.cli", "pareto", "search", folder / "model.tabmt"]
+    command += ["--train", folder / "train.csv", "--val", folder / "val.csv", "--target", "species"]
+    command += ["--catboost", folder / "catboost.json", "-o", "front.json", *options]
+    return [str(word) for word in command]
+
+
 @pytest.mark.parametrize("storage", ["trials.journal", "sqlite:///trials.db"])
 def test_a_killed_search_goes_on_and_loses_no_finished_trial(folder, tmp_path, storage):
-    options = ["--val", folder / "val.csv", "--target", "species", "--storage", storage]
-    options += ["--trials", "12", "--workers", "2", "--catboost", folder / "catboost.json"]
-    command = [sys.executable, "-m", "tabmt.cli", "pareto", "search", folder / "model.tabmt"]
-    command += ["--train", folder / "train.csv", *options, "-o", "front.json"]
+    command = command_of(folder, "--storage", storage, "--trials", 12, "--workers", 2)
     running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
     where = storage.replace("sqlite:///", f"sqlite:///{tmp_path}/")
     where = where if "://" in where else str(tmp_path / storage)
@@ -255,6 +259,18 @@ def test_a_killed_search_goes_on_and_loses_no_finished_trial(folder, tmp_path, s
     assert {tuple(values) for values in after.values()} == set(found.tried)
     # The ray that was cut off by the kill was done again.
     assert [p.uniform for p in found.ray] == sorted(RAY)
+
+
+def test_an_interrupted_search_says_that_it_can_go_on(folder, tmp_path):
+    command = command_of(folder, "--trials", 500, "--workers", 1)
+    running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert running.stderr is not None
+    said = next(line for line in running.stderr if line.startswith("trial 2 of 500"))
+    running.send_signal(signal.SIGINT)
+    said = running.communicate()[1]
+    assert running.returncode == 130
+    assert said.endswith("Interrupted; the same command goes on with the trials in front.trials.\n")
+    assert "Traceback" not in said
 
 
 def test_two_workers_never_do_the_same_trial_and_no_more_than_asked(folder, tmp_path):
