@@ -48,7 +48,7 @@ def pareto() -> None:
 @click.option("--minutes", type=MINUTES, help="begin no trial after so long")
 @click.option(
     "--sampler", type=click.Choice(get_args(SamplerName)), default="nsga2", show_default=True,
-    help="nsga2 as in the paper; guided cools the columns that predict the target",
+    help="nsga2 as in the paper; guided learns from the trials what heat costs where",
 )  # fmt: skip
 @click.option(
     "--privacy", type=click.Choice(get_args(Privacy)), default="dcr", show_default=True,
@@ -139,11 +139,12 @@ def apply(
     target = model_to_write(output)
     found = Front.load(front)
     chosen = found.choose(quality=quality, loss=loss, privacy=privacy, point=point)
+    carrying = carry(TabMT.load(model), chosen)
     if found.search["model"] != file_fingerprint(model):
         log.warning(
             "the front was searched with another fit of the model: its figures may not hold"
         )
-    carry(TabMT.load(model), chosen).save(target)
+    carrying.save(target)
     log.info(
         "%s: %s %s, %s %s on validation rows; %s, %s on test rows, by which nothing was chosen",
         _name(found, chosen),
@@ -251,7 +252,9 @@ def _interruptible(storage: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        log.warning("Interrupted; the same command goes on with the trials in %s.", storage)
+        from tabmt.search.studies import shown
+
+        log.warning("Interrupted; the same command goes on with the trials in %s.", shown(storage))
         raise SystemExit(INTERRUPTED) from None
 
 

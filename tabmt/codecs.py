@@ -257,7 +257,8 @@ def typed(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
     """The column's own type: text that stands for numbers or dates read as such, and rows that
     come in another type than the model was made with cast to it."""
     given = _value_type(column)
-    if column.gap_text is not None:  # it may be a category, or stand among numbers
+    if column.gap_text is not None and not text.is_text(array.type):
+        # It may be a category, or stand among numbers.
         plain = text.without_gap(combine(array), column.format, column.gap_text)
         array = pa.chunked_array([plain])
     if column.format is None or not text.is_text(array.type):

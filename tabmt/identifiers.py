@@ -48,7 +48,7 @@ class Identifiers:
             return cls._find_text(name, values, gap)
         raw = raw_values(values)
         low, high = int(raw.min()), int(raw.max())
-        skip = None if gap is None else int(gap)
+        skip = int(gap) if gap is not None and float(gap).is_integer() else None
         if high - low == len(raw) - 1:
             return cls(start=low, skip=skip)
         count = high - low + 1
@@ -69,8 +69,6 @@ class Identifiers:
 
     def make(self, first: int, rows: int, *, dtype: pa.DataType, seed: int, name: str) -> pa.Array:
         numbers = [self._number(first + i, seed) for i in range(rows)]
-        if self.skip is not None:
-            numbers = [number + (number >= self.skip >= self.start) for number in numbers]
         if self.pattern:
             return pa.array([self._write(number) for number in numbers], dtype)
         if self.prefix:
@@ -86,12 +84,17 @@ class Identifiers:
             ) from error
 
     def _number(self, row: int, seed: int) -> int:
-        if self.count is None or row >= self.count:
-            return self.start + row
-        factor = derive(seed, "id", "factor") % self.count or 1
-        while math.gcd(factor, self.count) != 1:
-            factor += 1
-        return self.start + (factor * row + derive(seed, "id", "shift")) % self.count
+        number = self.start + row
+        if self.count is not None:
+            gap_inside = self.skip is not None and 0 <= self.skip - self.start < self.count
+            room = self.count - gap_inside
+            if row < room:
+                factor = derive(seed, "id", "factor") % room or 1
+                while math.gcd(factor, room) != 1:
+                    factor += 1
+                number = self.start + (factor * row + derive(seed, "id", "shift")) % room
+        past_gap = self.skip is not None and number >= self.skip >= self.start
+        return number + past_gap
 
     def _write(self, number: int) -> str:
         assert self.count is not None

@@ -105,7 +105,9 @@ class CountPart:
 
     def _count(self, array: pa.ChunkedArray, one: CodedColumn) -> Tally:
         column, told = one.column, self.spelled[one.column.name]
-        plain = text.without_gap(combine(array), column.format, column.gap_text)
+        plain = array
+        if column.gap_text is not None:
+            plain = text.without_gap(combine(array), column.format, column.gap_text)
         all_gaps = plain.null_count == len(plain)
         is_text = text.is_text(getattr(array.type, "value_type", array.type))
         if told not in (None, column.gap_text) and is_text:

@@ -294,10 +294,10 @@ def _infer_column(
 ) -> Column:
     given, dtype, fmt, gap_text, read_as = column, column.type, None, None, ""
     found, told, hint = spelling.look(name, column, edit, spelled)
-    if told is not None and "dtype" in edit:
+    if told is not None and "reason" in edit:
         # A schema that was taken down before the spelling was told says what held without it.
         before = dataclasses.asdict(_infer_column(name, column, untyped, gaps, {}, None))
-        if (edit["dtype"], edit.get("format")) == (before["dtype"], before["format"]):
+        if edit["reason"] == before["reason"]:
             edit = {key: value for key, value in edit.items() if value != before[key]}
     if found is not None:
         column = text.read(combine(column), found.format, found.dtype, found.gap_text)
@@ -318,11 +318,7 @@ def _infer_column(
         )
     values, found_gaps, nan_note = known_values(column)
     kind, reason = _kind(name, values, found_gaps, pa.types.is_dictionary(column.type))
-    follow: tuple[str, ...] = (
-        "dtype",
-        "time_step",
-        "format",
-    )  # from the values; a person may only repeat them
+    follow: tuple[str, ...] = ("dtype", "time_step", "format")  # a person may only repeat them
     if wanted is not None and wanted != kind:
         follow = ("dtype",)  # the others follow from the kind too
         _check_kind(name, wanted, values, found_gaps)

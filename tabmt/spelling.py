@@ -67,8 +67,13 @@ def _look_at_values(
             f"The schema sets gap_text of column {name!r} to {told!r}, but its values are "
             f"{column.type}; only gaps of text are spelled. Leave these cells empty in the table."
         )
-    value = text.gap_value(column.type, None, everywhere)
-    if value is None or value.as_py() is None or pc.index(column, value).as_py() < 0:
+    categories = pa.types.is_dictionary(column.type)
+    dtype = column.type.value_type if categories else column.type
+    value = text.gap_value(dtype, None, everywhere)
+    if value is None:
+        return Look(None)
+    values = pc.unique(column.cast(dtype))
+    if pc.index(values, value).as_py() < 0:
         return Look(None)
     return Look(None, None, f"; {everywhere!r} is a value here: only gaps of text are spelled")
 
@@ -79,7 +84,7 @@ def _holds(words: pa.Array, word: str) -> bool:
 
 def _spelled_twice(name: str, one: str, other: str) -> UserError:
     return UserError(
-        f"Column {name!r} spells gaps as {one!r} and as {other!r}, the gap_text of the schema. "
+        f"Column {name!r} spells gaps as {one!r}, but the schema sets gap_text to {other!r}. "
         "Spell them alike, or set gap_text of this column to null."
     )
 
@@ -87,7 +92,7 @@ def _spelled_twice(name: str, one: str, other: str) -> UserError:
 def check_outside(name: str, told: str, fmt: str, values: pa.Array, decimals: int | None) -> None:
     """A number between the others would be drawn, and then be a gap."""
     gap = text.gap_value(values.type, fmt, told)
-    if gap is None or gap.as_py() is None:
+    if gap is None:
         return
     ends = pc.min_max(values).as_py()
     low, high = ends["min"], ends["max"]

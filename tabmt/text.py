@@ -193,10 +193,14 @@ def gap_value(dtype: pa.DataType, fmt: str | None, gap_text: str | None) -> pa.S
         return None
     if is_text(dtype):
         return pa.scalar(gap_text, dtype)
+    if pa.types.is_float16(dtype):
+        return None  # Arrow compares none of them
     try:
-        return read(pa.array([gap_text]), "plain" if fmt in (None, "text") else fmt, dtype)[0]
+        value = read(pa.array([gap_text]), "plain" if fmt in (None, "text") else fmt, dtype)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError):
         return None  # a word
+    not_a_number = pa.types.is_floating(dtype) and value.as_py() != value.as_py()
+    return None if not_a_number else value  # which is a gap in itself
 
 
 def without_gap(values: pa.Array, fmt: str | None, gap_text: str | None) -> pa.Array:

@@ -80,5 +80,6 @@ def test_what_spells_a_gap_is_never_made(values, gap):
     found = Identifiers.find("key", values, gap)
     made = found.make(0, 900, dtype=values.type, seed=0, name="key").to_pylist()
     assert gap not in made and len(set(made)) == 900
+    assert not isinstance(gap, str) or {len(word) for word in made} == {3}  # the same look
     plain = Identifiers.find("key", values)
     assert gap in plain.make(0, 900, dtype=values.type, seed=0, name="key").to_pylist()

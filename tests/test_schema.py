@@ -139,13 +139,18 @@ def test_a_person_can_say_how_a_gap_is_spelled(kind):
         if entry["name"] in spelled:
             entry["gap_text"] = spelled[entry["name"]]
     assert infer(table, source, overrides={**taken, "gap_text": "NA"}) == schema
-    # What a person set stays.
-    entry = schema.to_json()["columns"][1] | {"kind": "categorical"}
-    assert infer(table, source, overrides={"columns": [entry]}).columns[1].kind == "categorical"
+    # What a person set stays, also where it is what held before.
+    for place, name in ((1, "income"), (2, "age")):
+        for kind in {"categorical", before[name].kind} - {"id"}:
+            entry = schema.to_json()["columns"][place] | {"kind": kind}
+            assert infer(table, source, overrides={"columns": [entry]}).columns[place].kind == kind
 
 
-def test_a_spelled_gap_that_stands_elsewhere_is_told():
-    table = pa.table({"x": [1, 2, -9] * 10, "y": ["a", "b", None] * 10})
+@pytest.mark.parametrize("dtype", ["int8", "float", "categories"])
+def test_a_spelled_gap_that_stands_elsewhere_is_told(dtype):
+    numbers = pa.array([1, 2, -9] * 10)
+    numbers = numbers.dictionary_encode() if dtype == "categories" else numbers.cast(dtype)
+    table = pa.table({"x": numbers, "y": ["a", "b", None] * 10})
     edits = {"gap_text": "-9", "columns": [{"name": "y", "gap_text": "zz"}]}
     x, y = infer(table, overrides=edits).columns
     assert x.reason.endswith("; '-9' is a value here: only gaps of text are spelled")
@@ -253,13 +258,13 @@ WRONG_SPELLINGS = [
     (
         pa.array(["1", "NA", "150", "-9"]),
         "-9",
-        "Column 'x' spells gaps as 'NA' and as '-9', the gap_text of the schema. Spell them alike, "
+        "Column 'x' spells gaps as 'NA', but the schema sets gap_text to '-9'. Spell them alike, "
         "or set gap_text of this column to null.",
     ),
     (
         pa.array(["1", "2", "150", "NA", "unknown", None]),
         "unknown",
-        "Column 'x' spells gaps as 'NA' and as 'unknown', the gap_text of the schema. Spell them "
+        "Column 'x' spells gaps as 'NA', but the schema sets gap_text to 'unknown'. Spell them "
         "alike, or set gap_text of this column to null.",
     ),
     (

@@ -84,6 +84,12 @@ def test_what_a_worker_that_died_had_begun_is_done_by_another(tmp_path: Path, st
     assert {trial.user_attrs["number"] for trial in trials} == set(queued(40))
 
 
+def test_a_password_is_not_shown():
+    assert studies.shown("postgresql://me:secret@host/db") == "postgresql://me:***@host/db"
+    assert studies.shown("sqlite:////tmp/a:b@c.db") == "sqlite:////tmp/a:b@c.db"
+    assert studies.shown("folder/trials") == "folder/trials"
+
+
 def opened(url: str, barrier) -> None:
     barrier.wait()
     Place(url, "new", ("maximize",)).open()

@@ -375,3 +375,11 @@ def test_a_continued_model_refuses_another_constant():
     model = TabMT(**TINY).fit(table)
     with pytest.raises(UserError, match="Column 'unit' has other values than the model saw"):
         TabMT(**TINY).fit(table.assign(unit="lb"), continue_from=model)
+
+
+def test_an_id_column_of_floats_may_spell_gaps_as_nan(tmp_path):
+    lines = [f"{number}.0,{number % 7}" for number in range(1, 60)]
+    (tmp_path / "t.csv").write_text("\n".join(["id,x", *lines, "NaN,3"]) + "\n")
+    model = TabMT(steps=2, **TINY).fit(tmp_path / "t.csv")
+    assert model.schema_.columns[0].kind == "id"
+    assert len(model.sample(20, seed=0)) == 20

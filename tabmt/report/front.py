@@ -78,8 +78,8 @@ def temperature_picture(front: "Front") -> dict[str, Any]:
         for name, heat in point.temperatures.items()
     ]
     columns = front.points[0].temperatures
-    mean = {name: sum(p.temperatures[name] for p in front.points) for name in columns}
-    order = sorted(columns, key=lambda name: -mean[name])
+    total = {name: sum(p.temperatures[name] for p in front.points) for name in columns}
+    order = sorted(columns, key=lambda name: -total[name])
     scale = {"type": "log", "domain": [0.5, 1, 5], "range": ["#2563eb", "#f8fafc", "#dc2626"]}
     encoding: dict[str, Any] = {
         "x": {"field": "point", "type": "ordinal", "title": "point of the front",

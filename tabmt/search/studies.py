@@ -11,6 +11,7 @@ import json
 import logging
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import sys
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 PARENT_DEATH_SIGNAL = 1  # Linux's prctl
 POLL_SECONDS = 0.5
 OPEN_TRIES = 4
+# What databases say if another process is making the tables of a new one.
+MADE_MEANWHILE = ("already exists", "UNIQUE constraint", "unique constraint", "no such table")
 LOCK_SECONDS = 60.0  # to wait for another worker to write its trial
 NAMELESS_SECONDS = 5.0  # a trial that no worker has put its name to for so long has none
 
@@ -76,8 +79,6 @@ class Place:
 
     def open(self, sampler: "optuna.samplers.BaseSampler | None" = None) -> "Study":
         optuna = import_optuna()
-        from sqlalchemy.exc import DatabaseError
-
         tries = 1
         while True:
             try:
@@ -95,16 +96,14 @@ class Place:
             except UserError:
                 raise
             except Exception as error:  # a database has as many as it has drivers
-                # Another process may be making the tables of a new database.
-                causes = (error, error.__cause__)
-                if any(isinstance(one, DatabaseError) for one in causes) and tries < OPEN_TRIES:
+                reason = str(error.__cause__ or error).partition("\n")[0]
+                if tries < OPEN_TRIES and any(word in reason for word in MADE_MEANWHILE):
                     time.sleep(tries * POLL_SECONDS)
                     tries += 1
                     continue
-                reason = str(error).partition("\n")[0]
                 raise UserError(
-                    f"The storage {self.storage!r} cannot be used: {reason}. Give a file to keep "
-                    "the trials in, or the URL of a database, such as sqlite:///trials.db."
+                    f"The storage {shown(self.storage)!r} cannot be used: {reason}. Give a file to "
+                    "keep the trials in, or the URL of a database, such as sqlite:///trials.db."
                 ) from error
 
     def _storage(self, optuna: Any) -> Any:
@@ -142,6 +141,11 @@ def _sqlite(optuna: Any, url: str) -> Any:
     return storage
 
 
+def shown(storage: str) -> str:
+    """Without the password that a URL may hold."""
+    return re.sub(r"(://[^/@]*?):[^/@]*@", r"\1:***@", storage)
+
+
 def claim(study: "Study", about: Mapping[str, Any], storage: str) -> None:
     """Write down what a new study is about, or see that an old one is about the same."""
     found = study.user_attrs.get("about")
@@ -151,7 +155,7 @@ def claim(study: "Study", about: Mapping[str, Any], storage: str) -> None:
     for name, value in about.items():
         if found.get(name) != value:
             raise UserError(
-                f"The trials in {storage!r} were made with {name} {found.get(name)!r}, not "
+                f"The trials in {shown(storage)!r} were made with {name} {found.get(name)!r}, not "
                 f"{value!r}. Go on with the same, or name another storage or study."
             )
 
@@ -207,21 +211,23 @@ def enqueue(
 
 
 def _machine() -> str:
-    """Its name, and when it was started: many machines have the same name."""
+    """Its name and number: many machines have the same name."""
+    return f"{socket.gethostname()} {_line('/etc/machine-id')}"
+
+
+def _line(path: str) -> str:
     try:
-        return f"{socket.gethostname()} {Path('/proc/sys/kernel/random/boot_id').read_text()}"
+        return Path(path).read_text().strip()
     except OSError:
-        return socket.gethostname()
+        return ""  # there is none on this system
 
 
 def _born(pid: int) -> str:
-    """When a process began, so that a number that was given anew is not taken for it; "" if there
-    is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-        return text.rpartition(")")[2].split()[19]
-    except OSError:
-        pass
+    """Since when the machine is up and the process runs, so that a number that was given anew is
+    not taken for it; "" if there is no such process."""
+    up = _line("/proc/sys/kernel/random/boot_id")
+    if stat := _line(f"/proc/{pid}/stat"):
+        return f"{up} {stat.rpartition(')')[2].split()[19]}"
     try:  # no /proc on this system
         os.kill(pid, 0)
     except OSError:
@@ -479,9 +485,9 @@ def short_name(of: Any) -> str:
 
 def check_numbers(minutes: Any, **whole: Any) -> None:
     for name, number in whole.items():
-        if number is not None and (type(number) is not int or number < 1):
+        if number is not None and not (isinstance(number, int | np.integer) and number >= 1):
             raise UserError(f"{name} is {number!r}, but must be a whole number from 1.")
-    if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):
+    if minutes is not None and not (isinstance(minutes, int | float | np.number) and minutes > 0):
         raise UserError(f"minutes is {minutes!r}, but must be a number above 0.")
 
 

@@ -86,11 +86,11 @@ class Tuned:
 
     def to_toml(self) -> str:
         """The best settings as a file for people and for `fit --config`."""
-        kept = "They are taken" if self.best == self.found else "The defaults are taken"
+        taken = "the defaults" if self.best == self.default else "what was found"
         lines = [
             f"# {self.objective} on validation rows: {_told(self.found)}; "
             f"defaults {_told(self.default)}.",
-            f"# Best of {self.tried} trials ({self.pruned} given up early). {kept}.",
+            f"# Best of {self.tried} trials ({self.pruned} given up early). Below: {taken}.",
             *(
                 f"{name} = {json.dumps(value, ensure_ascii=False)}"
                 for name, value in self.best.settings.items()
@@ -297,14 +297,13 @@ def tune(
         studies.bury(kept_trials)
         studies.run(job, trials=trials - 1, seconds=None, workers=workers, seed=seed, on_look=look)
         searched = studies.complete(kept_trials)
-        first = Trial(dict(given), default, None)
         found = max(searched, key=lambda trial: trial.values[0], default=None)
         ours = {} if found is None or found.values[0] <= default else dict(found.params)
         other = derive(seed, "again") % 2**31
         label = json.dumps(ours, sort_keys=True) if ours else "defaults"
         wanted = {"defaults": ({}, other), label: (ours, other)}
         again = _fit(job, "again", wanted)
-        first = top = dataclasses.replace(first, again=again["defaults"])
+        first = top = Trial(dict(given), default, again["defaults"])
         if found is not None and ours:
             top = Trial({**given, **ours}, found.values[0], again[label])
         done = 1 + studies.finished(kept_trials)
