@@ -84,6 +84,24 @@ def test_what_a_worker_that_died_had_begun_is_done_by_another(tmp_path: Path, st
     assert {trial.user_attrs["number"] for trial in trials} == set(queued(40))
 
 
+def test_trials_are_told_in_the_order_they_were_finished(tmp_path: Path):
+    study = Place(str(tmp_path / "trials.journal"), "order", ("maximize",)).open()
+    first, second = study.ask(), study.ask()
+    study.tell(second, 2.0)
+    study.tell(first, 1.0)
+    assert [trial.values for trial in studies.in_order(study)] == [[2.0], [1.0]]
+
+
+def test_trials_from_before_a_reboot_are_given_up_and_those_that_run_are_not(tmp_path: Path):
+    study = Place(str(tmp_path / "trials.journal"), "reboot", ("maximize",)).open()
+    machine, now = studies._machine(), studies._born(os.getpid())
+    start = now.rpartition(" ")[2]
+    for born in (now, f"an-earlier-boot {start}"):
+        study.ask().set_user_attr("worker", (machine, os.getpid(), born))
+    assert studies.bury(study) == 1
+    assert [trial.state.name for trial in study.trials] == ["RUNNING", "FAIL"]
+
+
 def test_a_password_is_not_shown():
     assert studies.shown("postgresql://me:secret@host/db") == "postgresql://me:***@host/db"
     assert studies.shown("sqlite:////tmp/a:b@c.db") == "sqlite:////tmp/a:b@c.db"
