@@ -33,8 +33,8 @@ from benchmarks.encoding import Encoding
 from benchmarks.intervals import over_seeds
 from benchmarks.machine import RESULTS, told
 from tabmt import TabMT
-from tabmt.metrics.view import Lens, View
-from tabmt.tables import load as load_table
+from tabmt.data.files import load as load_table
+from tabmt.evaluation.metrics.view import Lens, View
 
 MOST_TRAINING_ROWS, MOST_SCORED_ROWS = 30_000, 5_000
 EXTERNAL, COMBINED = "cidds001_external", "cidds001_flows_combined"

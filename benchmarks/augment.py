@@ -25,9 +25,9 @@ from benchmarks.encoding import Encoding
 from benchmarks.intervals import over_seeds
 from benchmarks.machine import RESULTS, told
 from tabmt import TabMT
-from tabmt.metrics.view import Lens, View
-from tabmt.schema import infer
-from tabmt.tables import load as load_table
+from tabmt.data.files import load as load_table
+from tabmt.data.schema import infer
+from tabmt.evaluation.metrics.view import Lens, View
 
 CHURN = DATASETS["churn"]
 RARE = 1

@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from tabmt.metrics.fidelity import detector_auc
-from tabmt.metrics.privacy import closeness, copies, share_closer_to_train
-from tabmt.metrics.utility import ml_efficiency
-from tabmt.metrics.view import Lens, View
-from tabmt.schema import infer
-from tabmt.tables import load as load_table
+from tabmt.data.files import load as load_table
+from tabmt.data.schema import infer
+from tabmt.evaluation.metrics.fidelity import detector_auc
+from tabmt.evaluation.metrics.privacy import closeness, copies, share_closer_to_train
+from tabmt.evaluation.metrics.utility import ml_efficiency
+from tabmt.evaluation.metrics.view import Lens, View
 
 
 @dataclass(frozen=True)

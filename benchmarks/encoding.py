@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tabmt.metrics.view import Lens, View
+from tabmt.evaluation.metrics.view import Lens, View
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,9 @@ def one(path: Path, steps: int, batch: int) -> dict[str, Any]:
     """Fit one file; called in a process of its own."""
     import torch
 
-    from tabmt import TabMT, many_files
+    from tabmt import TabMT
     from tabmt.config import PRESETS
+    from tabmt.data import dataset as many_files
     from tabmt.netflow import schema
 
     torch.set_num_threads(1)
@@ -38,8 +39,8 @@ def one(path: Path, steps: int, batch: int) -> dict[str, Any]:
         def emit(self, record: logging.LogRecord) -> None:
             marks[record.getMessage().split()[0]] = time.perf_counter()
 
-    logging.getLogger("tabmt.encoding").addHandler(Marks())
-    logging.getLogger("tabmt.encoding").setLevel(logging.INFO)
+    logging.getLogger("tabmt.codec.token_files").addHandler(Marks())
+    logging.getLogger("tabmt.codec.token_files").setLevel(logging.INFO)
     many_files.MANY_CELLS = 0  # small sizes too go the way of large ones
     settings = PRESETS["S"] | {"steps": steps, "batch_size": batch, "warmup": 10, "threads": 1}
     ticks: list[float] = []

@@ -31,8 +31,8 @@ from benchmarks.intervals import over_seeds
 from benchmarks.machine import RESULTS, told
 from benchmarks.missing import nullable
 from tabmt import TabMT
-from tabmt.metrics.view import Lens, View
-from tabmt.tables import load as load_table
+from tabmt.data.files import load as load_table
+from tabmt.evaluation.metrics.view import Lens, View
 
 TABLES = ("adult", "california", "abalone", "king")
 HIDDEN = 0.2

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.machine import RESULTS, told
-from tabmt.metrics.neighbours import nearest
+from tabmt.evaluation.metrics.neighbours import nearest
 
 
 def main() -> None:

@@ -23,13 +23,13 @@ import pyarrow as pa
 from benchmarks.machine import save, told
 from tabmt import TabMT
 from tabmt.config import PRESETS
-from tabmt.metrics.coverage import precision_recall
+from tabmt.data.schema import Column
+from tabmt.data.values import plain_values
+from tabmt.evaluation.metrics.coverage import precision_recall
 from tabmt.netflow import FIELDS, INVARIANTS, schema, to_fields
 from tabmt.netflow.cidds import FLOWS
-from tabmt.rulebook import NO_RULES
-from tabmt.rules import Rule
-from tabmt.schema import Column
-from tabmt.values import plain_values
+from tabmt.rules.enforce import NO_RULES
+from tabmt.rules.rule import Rule
 
 WEEK1 = {
     "Duration": "td", "Proto": "proto", "Src Pt": "srcport", "Dst Pt": "dstport",

@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.datasets import DATASETS, load
 from benchmarks.machine import save, told
 from tabmt import TabMT, pareto
-from tabmt.report import write_front
+from tabmt.evaluation.report import write_front
 
 PICTURES = Path(__file__).parent.parent / "docs" / "fronts"
 

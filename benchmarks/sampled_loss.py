@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--codes", type=int, default=4096, help="that the sampled loss looks at")
     parser.add_argument("--batch", type=int, default=512)
     arguments = parser.parse_args()
-    train = logging.getLogger("tabmt.train")
+    train = logging.getLogger("tabmt.method.train")
     train.setLevel(logging.INFO)
     runs = {}
     with tempfile.TemporaryDirectory() as folder:

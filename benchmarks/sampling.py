@@ -19,8 +19,8 @@ from torch import Tensor
 from benchmarks.datasets import DATASETS, load
 from benchmarks.machine import RESULTS, told
 from tabmt import TabMT
-from tabmt.networks.masked import MaskedNetwork
-from tabmt.sample import draw, fill
+from tabmt.method.masked import MaskedNetwork
+from tabmt.method.sample import draw, fill
 from tabmt.tokens import MASK
 
 CHUNKS = (256, 512, 1024, 4096)

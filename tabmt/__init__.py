@@ -3,16 +3,16 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tabmt.conditions.condition import between, known, missing, one_of
 from tabmt.errors import UserError
-from tabmt.where import between, known, missing, one_of
 
 if TYPE_CHECKING:
+    from tabmt.estimator import TabMT
     from tabmt.search.pareto import pareto
     from tabmt.search.tune import tune
-    from tabmt.synthesizer import TabMT
 
 __all__ = ["TabMT", "UserError", "between", "known", "missing", "one_of", "pareto", "tune"]
-LATER = {"TabMT": "synthesizer", "pareto": "search.pareto", "tune": "search.tune"}
+LATER = {"TabMT": "estimator", "pareto": "search.pareto", "tune": "search.tune"}
 
 
 def __getattr__(name: str) -> Any:

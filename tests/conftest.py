@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import torch
 
-from tabmt.synthesizer import TabMT
+from tabmt.estimator import TabMT
 from tests.tables import mixed_frame
 
 torch.set_num_threads(1)

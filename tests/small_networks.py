@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from tabmt.config import NetworkConfig, NetworkName
-from tabmt.fields import Field
-from tabmt.networks import AnyNetwork, build
+from tabmt.method.embedding import Field
+from tabmt.method.networks import AnyNetwork, build
 
 FIELDS = (
     Field(3, None),

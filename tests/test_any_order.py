@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from tabmt.networks.any_order import draw_orders, gaps_last
-from tabmt.sample import fill
+from tabmt.method.any_order import draw_orders, gaps_last
+from tabmt.method.sample import fill
 from tabmt.tokens import MASK
 from tests.small_networks import FIELDS, generator, make, small, some_tokens
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from tabmt.calibrate import calibrate_gaps
 from tabmt.config import NetworkName
-from tabmt.sample import fill
-from tabmt.store import TokenStore, pack
-from tabmt.tokens import MASK
+from tabmt.method.calibrate import calibrate_gaps
+from tabmt.method.sample import fill
+from tabmt.tokens import MASK, TokenStore, pack
 from tests.small_networks import FIELDS, generator, make, small
 
 MISSING = [None, 4, None, 3]  # the missing code of each column

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tabmt import codec_parts
-from tabmt.codecs import TableCodec
+from tabmt.codec import serialize as codec_parts
+from tabmt.codec.columns import TableCodec
 from tabmt.config import CodecConfig
+from tabmt.data.schema import combine, infer
 from tabmt.errors import UserError
-from tabmt.schema import combine, infer
 from tabmt.tokens import MASK
 from tests.tables import every_type
 

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from tabmt import devices
-from tabmt.devices import pick_device, pick_threads, threads
 from tabmt.errors import UserError
+from tabmt.method import devices
+from tabmt.method.devices import pick_device, pick_threads, threads
 
 
 def test_auto_chooses_a_device_and_says_why():

@@ -8,16 +8,16 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from tabmt.data.schema import Source, infer
 from tabmt.demo import penguins
 from tabmt.errors import UserError
-from tabmt.evaluate import Evaluation, Judge, evaluate
-from tabmt.metrics.view import Lens
-from tabmt.report import figures_table
-from tabmt.rules import Rule
-from tabmt.schema import Source, infer
+from tabmt.evaluation.evaluate import Evaluation, Judge, evaluate
+from tabmt.evaluation.metrics.view import Lens
+from tabmt.evaluation.report import figures_table
+from tabmt.rules.rule import Rule
 
 # By its name, because the package has a function of the same.
-evaluate_module = importlib.import_module("tabmt.evaluate")
+evaluate_module = importlib.import_module("tabmt.evaluation.evaluate")
 
 
 @pytest.fixture(scope="module")

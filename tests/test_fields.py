@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from tabmt.fields import Field, Fields
+from tabmt.method.embedding import Field, Fields
 from tabmt.tokens import MASK
 
 WIDTH = 8

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from tabmt.config import NetworkName, TrainConfig
-from tabmt.networks import AnyNetwork, build
-from tabmt.sample import Improbable, fill_where
+from tabmt.method.networks import AnyNetwork, build
+from tabmt.method.sample import Improbable, fill_where
+from tabmt.method.train import train
 from tabmt.tokens import MASK
-from tabmt.train import train
 from tests.prompted import p_value
 from tests.small_networks import FIELDS, generator, small
 

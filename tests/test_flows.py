@@ -4,7 +4,7 @@ import numpy as np
 
 from benchmarks.flows import flows, part_of
 from tabmt.netflow import FIELDS, INVARIANTS
-from tabmt.rules import Rule
+from tabmt.rules.rule import Rule
 
 
 def test_simulated_flows_keep_all_invariants_and_have_the_papers_fields():

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tabmt import UserError
-from tabmt.console import plot
-from tabmt.metrics.privacy import membership_auc
-from tabmt.metrics.view import Lens
-from tabmt.schema import infer
+from tabmt.cli.console import plot
+from tabmt.data.files import load
+from tabmt.data.schema import infer
+from tabmt.evaluation.metrics.privacy import membership_auc
+from tabmt.evaluation.metrics.view import Lens
 from tabmt.search.front import Front, Point, area_added, hypervolume, non_dominated, signs
-from tabmt.tables import load
 from tests.tables import mixed_frame
 
 points = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=20)

@@ -20,9 +20,9 @@ import pytest
 import torch
 
 from tabmt import TabMT, between, known, missing, one_of, pareto, tune
-from tabmt import looking as large_tables
+from tabmt.codec import large_tables
 from tabmt.demo import penguins
-from tabmt.evaluate import evaluate
+from tabmt.evaluation.evaluate import evaluate
 from tabmt.netflow import schema as flow_schema
 from tabmt.netflow import write_fields
 from tests.tables import FLOW_LINES, every_type, mixed_frame, weekly_file

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tabmt.grid import (
+from tabmt.data.units import (
     Grid,
     find_decimals,
     find_time_step,

@@ -3,8 +3,8 @@ import uuid
 import pyarrow as pa
 import pytest
 
+from tabmt.codec.identifiers import Identifiers
 from tabmt.errors import UserError
-from tabmt.identifiers import Identifiers
 
 
 def make(values, rows, first=0, seed=0):

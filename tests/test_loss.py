@@ -6,9 +6,9 @@ import torch
 from torch.nn import functional as F
 
 from tabmt import TabMT
-from tabmt import fields as fields_module
-from tabmt.fields import Field, Fields
-from tabmt.loss import ChunkedCrossEntropy, Others
+from tabmt.method import embedding as fields_module
+from tabmt.method.embedding import Field, Fields
+from tabmt.method.loss import ChunkedCrossEntropy, Others
 from tabmt.tokens import MASK
 
 

@@ -16,16 +16,17 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from tabmt import TabMT, UserError, looking, many_files
-from tabmt import store as store_module
+from tabmt import TabMT, UserError
+from tabmt import tokens as store_module
 from tabmt.cli import main
-from tabmt.codecs import TableCodec
+from tabmt.codec import large_tables as looking
+from tabmt.codec.columns import TableCodec
+from tabmt.codec.token_files import encode
 from tabmt.config import CodecConfig
-from tabmt.encoding import encode
-from tabmt.many_files import Columns, open_table
-from tabmt.schema import Column, infer
-from tabmt.store import PackedFile, TokenStore, pack, smallest, write
-from tabmt.tokens import MASK
+from tabmt.data import dataset as many_files
+from tabmt.data.dataset import Columns, open_table
+from tabmt.data.schema import Column, infer
+from tabmt.tokens import MASK, PackedFile, TokenStore, pack, smallest, write
 from tests.tables import mixed_frame, with_little_disk
 
 TINY = {"width": 16, "depth": 1, "heads": 2, "steps": 5, "threads": 1, "batch_size": 32}

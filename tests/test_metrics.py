@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import ks_2samp
 from sklearn.neighbors import NearestNeighbors
 
-from tabmt.metrics import coverage, fidelity, privacy, validity
-from tabmt.metrics.neighbours import nearest, within
-from tabmt.metrics.view import Lens
-from tabmt.rules import Rule
-from tabmt.schema import Source, infer
+from tabmt.data.schema import Source, infer
+from tabmt.evaluation.metrics import coverage, fidelity, privacy, validity
+from tabmt.evaluation.metrics.neighbours import nearest, within
+from tabmt.evaluation.metrics.view import Lens
+from tabmt.rules.rule import Rule
 from tests.tables import mixed_frame
 
 
@@ -99,7 +99,7 @@ def test_a_row_is_not_its_own_neighbour(rng):
 def test_blocks_change_nothing(rng, monkeypatch):
     queries, reference = rng.normal(size=(50, 4)), rng.normal(size=(40, 4))
     whole = nearest(queries, reference, 2)
-    monkeypatch.setattr("tabmt.metrics.neighbours.BLOCK_BYTES", 40 * 4 * 7)
+    monkeypatch.setattr("tabmt.evaluation.metrics.neighbours.BLOCK_BYTES", 40 * 4 * 7)
     parts = nearest(queries, reference, 2)
     assert np.allclose(whole[0], parts[0]) and np.array_equal(whole[1], parts[1])
 

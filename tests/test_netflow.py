@@ -13,12 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from tabmt import TabMT, UserError
-from tabmt.arguments import read_config
 from tabmt.cli import main
-from tabmt.evaluate import evaluate
+from tabmt.cli.options import read_config
+from tabmt.evaluation.evaluate import evaluate
 from tabmt.netflow import FIELDS, INVARIANTS, read_flows, schema, to_fields, to_flows, write_flows
 from tabmt.netflow.cidds import FLOWS
-from tabmt.rules import Rule
+from tabmt.rules.rule import Rule
 from tests.tables import FLOW_LINES, HEADER_OF_FLOWS, weekly_file
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"

@@ -6,10 +6,10 @@ from scipy.stats import chisquare
 from torch.nn import functional as F
 
 from tabmt.config import NetworkConfig
-from tabmt.fields import Field
-from tabmt.networks import build
-from tabmt.networks.blocks import Block, drop_path, dropout
-from tabmt.networks.masked import MaskedNetwork, draw_mask
+from tabmt.method.blocks import Block, drop_path, dropout
+from tabmt.method.embedding import Field
+from tabmt.method.masked import MaskedNetwork, draw_mask
+from tabmt.method.networks import build
 from tabmt.tokens import MASK
 from tests import small_networks
 from tests.small_networks import FIELDS, generator, small, some_tokens

@@ -19,15 +19,15 @@ from click.testing import CliRunner
 
 from tabmt import TabMT, UserError
 from tabmt.cli import main
-from tabmt.codecs import TableCodec
+from tabmt.codec.columns import TableCodec
+from tabmt.codec.token_files import encode
 from tabmt.config import CodecConfig
-from tabmt.encoding import encode
-from tabmt.engine import each
-from tabmt.generate import BATCH_ROWS
-from tabmt.many_files import open_table
-from tabmt.partitions import PLAN, SamplePart
-from tabmt.schema import infer
-from tabmt.store import PackedFile, TokenStore
+from tabmt.data.dataset import open_table
+from tabmt.data.schema import infer
+from tabmt.model.folders import PLAN, SamplePart
+from tabmt.model.generate import BATCH_ROWS
+from tabmt.parallel import each
+from tabmt.tokens import PackedFile, TokenStore
 from tests.tables import mixed_frame
 from tests.test_many_files import TINY, in_parts
 
@@ -190,7 +190,7 @@ def test_a_worker_that_is_killed_is_replaced_and_every_row_comes_once(model, tmp
 
 DRIVER = """
 from tabmt import TabMT
-from tabmt.generate import BATCH_ROWS
+from tabmt.model.generate import BATCH_ROWS
 TabMT.load("m.tabmt").sample_to(
     "rows", 30 * BATCH_ROWS, seed=5, part_rows=BATCH_ROWS, engine="ray"
 )

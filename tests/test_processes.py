@@ -13,8 +13,8 @@ import torch.multiprocessing as mp
 
 from tabmt import TabMT
 from tabmt.config import NetworkConfig
-from tabmt.processes import Group
-from tabmt.train import TrainState, train
+from tabmt.method.distributed import Group
+from tabmt.method.train import TrainState, train
 from tests.tables import mixed_frame
 from tests.test_train import SHORT, make, table, weights
 

@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from tabmt.quantize import quantize
+from tabmt.codec.quantize import quantize
 
 QUANTIZERS = ("kmeans", "quantile", "uniform", "none")
 whole_numbers = st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=200)

@@ -7,8 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tabmt.evaluate import Judge
-from tabmt.report import associations, format_number, headline, render, verdict, write_report
+from tabmt.evaluation.evaluate import Judge
+from tabmt.evaluation.report import (
+    associations,
+    format_number,
+    headline,
+    render,
+    verdict,
+    write_report,
+)
 from tests.tables import mixed_frame
 
 HOSTILE = '<script>alert("x")</script>'

@@ -9,8 +9,8 @@ import pytest
 
 from tabmt import TabMT, UserError, between
 from tabmt.config import NetworkName
-from tabmt.evaluate import evaluate
-from tabmt.rules import Rule
+from tabmt.evaluation.evaluate import evaluate
+from tabmt.rules.rule import Rule
 
 RULES = {
     "order": "end >= start",

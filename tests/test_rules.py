@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tabmt.errors import UserError
-from tabmt.rules import Rule, load_rules
+from tabmt.rules.rule import Rule, load_rules
 
 COLUMNS = {
     "a": np.array([1.0, 2.0, np.nan, 0.1]),

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch import Tensor
 
-from tabmt import sample as sample_module
 from tabmt.config import NetworkName, TrainConfig
-from tabmt.fields import Field
-from tabmt.networks import AnyNetwork, build
-from tabmt.sample import draw, draw_order, fill
+from tabmt.method import sample as sample_module
+from tabmt.method.embedding import Field
+from tabmt.method.networks import AnyNetwork, build
+from tabmt.method.sample import draw, draw_order, fill
+from tabmt.method.train import train
 from tabmt.tokens import MASK
-from tabmt.train import train
 from tests import small_networks
 from tests.small_networks import generator, small
 

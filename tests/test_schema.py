@@ -5,8 +5,8 @@ import math
 import pyarrow as pa
 import pytest
 
+from tabmt.data.schema import Schema, Source, infer, parse_type
 from tabmt.errors import UserError
-from tabmt.schema import Schema, Source, infer, parse_type
 from tests.tables import every_type
 
 THIRTY = list(range(30))

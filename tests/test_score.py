@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 import torch
 
-from tabmt import TabMT, UserError, likelihood
+from tabmt import TabMT, UserError
 from tabmt.config import NetworkName
+from tabmt.method import likelihood
 from tests.conftest import TINY
 from tests.small_networks import make, small, some_tokens
 from tests.tables import every_type, mixed_frame

@@ -9,11 +9,11 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from tabmt import generate
-from tabmt.card import Settings
 from tabmt.errors import ModelFileError, UserError
-from tabmt.sample import fill_where
-from tabmt.synthesizer import NotFitted, TabMT
+from tabmt.estimator import NotFitted, TabMT
+from tabmt.method.sample import fill_where
+from tabmt.model import generate
+from tabmt.model.card import Settings
 from tests.conftest import TINY
 from tests.tables import every_type, mixed_frame
 

@@ -8,11 +8,11 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from tabmt import tables
-from tabmt.codecs import TableCodec
+from tabmt.codec.columns import TableCodec
 from tabmt.config import CodecConfig
+from tabmt.data import files as tables
+from tabmt.data.schema import infer
 from tabmt.errors import UserError
-from tabmt.schema import infer
 from tests.tables import every_type, mixed_frame
 
 

@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from tabmt import text
+from tabmt.data import text_formats as text
 
 RECOGNISED = [
     (["1", "25", "-3"], "integer", "int64", None),

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from tabmt.batches import Batches, HeldOut, is_worse, take
 from tabmt.config import NetworkConfig, NetworkName, TrainConfig
 from tabmt.errors import TrainingError
-from tabmt.fields import Field
-from tabmt.networks import AnyNetwork, build
-from tabmt.tokens import MASK
-from tabmt.train import (
+from tabmt.method.batches import Batches, HeldOut, is_worse, take
+from tabmt.method.embedding import Field
+from tabmt.method.networks import AnyNetwork, build
+from tabmt.method.train import (
     Progress,
     Summary,
     TrainState,
@@ -23,6 +22,7 @@ from tabmt.train import (
     learning_rate_at,
     train,
 )
+from tabmt.tokens import MASK
 
 SMALL = NetworkConfig(network="masked", width=16, depth=2, heads=2, dropout=0.1, drop_path=0.1)
 SHORT = TrainConfig(steps=20, batch_size=16, warmup=3, eval_every=4, patience=100)

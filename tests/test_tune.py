@@ -9,12 +9,13 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from tabmt import TabMT, UserError, tables, tune
+from tabmt import TabMT, UserError, tune
 from tabmt.cli import main
-from tabmt.codecs import TableCodec
+from tabmt.codec.columns import TableCodec
+from tabmt.data import files as tables
+from tabmt.data.schema import infer
 from tabmt.demo import penguins
-from tabmt.report.front import importance_picture
-from tabmt.schema import infer
+from tabmt.evaluation.report.front import importance_picture
 from tabmt.search.studies import Place, complete
 from tabmt.search.tune import SPACES, Trial, Tuned, _better, _importances
 from tabmt.seeds import numpy_stream

@@ -1,8 +1,8 @@
 import pytest
 
 from tabmt import between, known, missing, one_of
+from tabmt.conditions.condition import FORMS, conditions, parse
 from tabmt.errors import UserError
-from tabmt.where import FORMS, conditions, parse
 
 READ = [
     ("sex = Female", "sex", one_of("Female")),

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tabmt.grid import is_number
-from tabmt.schema import Schema, combine
+from tabmt.data.schema import Schema, combine
+from tabmt.data.units import is_number
 
 MOST_CATEGORIES = 3
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tabmt import tables
+from tabmt.data import files as tables
+from tabmt.data.schema import Column, Schema
 from tabmt.errors import UserError
-from tabmt.schema import Column, Schema
 
 BATCH_ROWS = 65_536
 MILLIS = pa.timestamp("ms")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tabmt import tables
+from tabmt.data import files as tables
 from tabmt.errors import UserError
 from tabmt.netflow.cidds import FLOWS, MILLIS, as_schema, read_flows
 from tabmt.seeds import numpy_stream

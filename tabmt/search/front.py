@@ -15,8 +15,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tabmt import tables
 from tabmt.config import Privacy, Quality
+from tabmt.data import files as tables
 from tabmt.errors import ModelFileError, UserError, read_json
 
 FORMAT = 3

@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tabmt import artifact, tables
 from tabmt.config import Privacy, Quality, SamplerName
+from tabmt.data import files as tables
 from tabmt.errors import UserError
-from tabmt.learned import token_column
-from tabmt.metrics import fidelity, privacy, utility
-from tabmt.metrics.view import Lens, View
+from tabmt.estimator import TabMT
+from tabmt.evaluation.metrics import fidelity, privacy, utility
+from tabmt.evaluation.metrics.view import Lens, View
+from tabmt.model import model_file as artifact
+from tabmt.model.fitted import token_column
 from tabmt.search import studies
 from tabmt.search.front import Front, Point, non_dominated, signs
 from tabmt.search.studies import Place, check_choice, import_optuna
 from tabmt.seeds import derive, numpy_stream
-from tabmt.synthesizer import TabMT
 
 if TYPE_CHECKING:
     import optuna

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import optuna
     from optuna import Study
 
-    from tabmt.metrics.view import View
+    from tabmt.evaluation.metrics.view import View
 
 log = logging.getLogger(__name__)
 

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tabmt import tables
-from tabmt.card import Settings
-from tabmt.codecs import TableCodec
+from tabmt.codec.columns import TableCodec
 from tabmt.config import Objective, SpaceName
+from tabmt.data import files as tables
+from tabmt.data.schema import infer, read_overrides
 from tabmt.errors import UserError
-from tabmt.metrics import fidelity, utility
-from tabmt.metrics.view import Lens, View
-from tabmt.schema import infer, read_overrides
+from tabmt.estimator import TabMT
+from tabmt.evaluation.metrics import fidelity, utility
+from tabmt.evaluation.metrics.view import Lens, View
+from tabmt.method.train import Progress
+from tabmt.model.card import Settings
 from tabmt.search import studies
 from tabmt.search.studies import Place, check_choice, import_optuna
 from tabmt.seeds import derive, numpy_stream
-from tabmt.synthesizer import TabMT
-from tabmt.train import Progress
 
 if TYPE_CHECKING:
     import optuna

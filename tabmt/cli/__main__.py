@@ -1,0 +1,3 @@
+from tabmt.cli.main import main
+
+main()

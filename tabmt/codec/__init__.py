@@ -1,0 +1,1 @@
+"""A table as one matrix of integers, and back."""

@@ -1,0 +1,1 @@
+"""What users ask of the rows that they get."""

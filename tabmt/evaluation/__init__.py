@@ -1,0 +1,1 @@
+"""How good and how private a synthetic table is."""

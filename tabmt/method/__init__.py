@@ -1,0 +1,1 @@
+"""The paper's method and the faster network: integers in, integers out."""

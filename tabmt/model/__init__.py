@@ -1,0 +1,1 @@
+"""A fitted model: how it is made, stored and used."""
