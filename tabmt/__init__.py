@@ -7,16 +7,37 @@ from tabmt.conditions.condition import between, known, missing, one_of
 from tabmt.errors import UserError
 
 if TYPE_CHECKING:
+    from tabmt.demo import penguins
     from tabmt.estimator import TabMT
+    from tabmt.evaluation.evaluate import evaluate
+    from tabmt.search.front import Front
     from tabmt.search.pareto import pareto
     from tabmt.search.tune import tune
 
-__all__ = ["TabMT", "UserError", "between", "known", "missing", "one_of", "pareto", "tune"]
-LATER = {"TabMT": "estimator", "pareto": "search.pareto", "tune": "search.tune"}
+__all__ = [
+    "Front",
+    "TabMT",
+    "UserError",
+    "between",
+    "evaluate",
+    "known",
+    "missing",
+    "one_of",
+    "pareto",
+    "penguins",
+    "tune",
+]
+ON_FIRST_USE = {  # so that the command line can answer without importing torch
+    "Front": "search.front",
+    "TabMT": "estimator",
+    "evaluate": "evaluation.evaluate",
+    "pareto": "search.pareto",
+    "penguins": "demo",
+    "tune": "search.tune",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # On first use, so that the command line can answer without importing torch.
-    if name in LATER:
-        return getattr(importlib.import_module(f"tabmt.{LATER[name]}"), name)
+    if name in ON_FIRST_USE:
+        return getattr(importlib.import_module(f"tabmt.{ON_FIRST_USE[name]}"), name)
     raise AttributeError(f"module 'tabmt' has no attribute {name!r}")

@@ -1,17 +1,18 @@
-"""Every setting with its default and its help text, once.
+"""Every setting with its default and its help text, in one place.
 
-The classes stand here, not beside the code they configure, because the command line is generated
-from them and must answer `--help` without importing torch.
+The classes are here, and not beside the code that they configure, because the command line is
+generated from them and has to answer `--help` without importing torch.
 """
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from tabmt.errors import UserError
 
-Gaps = Literal["learned", "masked"]
+Missing = Literal["learned", "masked"]
 Quantizer = Literal["kmeans", "quantile", "uniform", "none"]
 Decode = Literal["inside", "centre"]
 Imputation = Literal["draw", "mode", "mean"]
@@ -28,7 +29,8 @@ Objective = Literal["mle", "likelihood"]
 def option(default: Any, help: str, **metadata: Any) -> Any:
     """A dataclass field whose help text also feeds the command line.
 
-    `auto=True` marks what is chosen (`automatic`) unless the user gives it.
+    `auto=True` marks a setting that is chosen for the table (`automatic`) unless the user sets it;
+    `group` is the heading under which the command line lists it.
     """
     return field(default=default, metadata={"help": help, **metadata})
 
@@ -37,21 +39,25 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
 class CodecConfig:
     """How columns become codes."""
 
-    gaps: Gaps = option(
+    missing: Missing = option(
         "learned",
-        "gaps are learned and generated, or masked in training and never generated (the paper)",
-        choices=get_args(Gaps),
+        "missing values are learned and generated, or masked in training and never generated "
+        "(as in the paper)",
+        choices=get_args(Missing),
+        group="Data",
     )
     quantizer: Quantizer = option(
         "kmeans",
-        "how numbers are cut into bins; none gives every distinct value its own code",
+        "how numbers are divided into bins; none gives every distinct value a code of its own",
         choices=get_args(Quantizer),
+        group="Data",
     )
     max_bins: int | None = option(
         None,
-        "most codes of a number column; without it up to 100, fewer for small tables",
+        "largest number of codes of a number column  [default: up to 100, fewer for small tables]",
         minimum=2,
         type=int,
+        group="Data",
     )
 
 
@@ -61,65 +67,156 @@ class NetworkConfig:
 
     network: NetworkName = option(
         "any-order",
-        "any-order: causal over random orders, fast; masked: the paper's bidirectional encoder",
+        "any-order: fast causal transformer over random column orders; "
+        "masked: the paper's bidirectional encoder",
         choices=get_args(NetworkName),
+        group="Network",
     )
-    width: int = option(64, "width of the embeddings", minimum=1)
-    depth: int = option(4, "number of transformer blocks", minimum=1, auto=True)
-    heads: int = option(4, "attention heads per block; must divide the width", minimum=1)
-    dropout: float = option(0.0, "dropout rate", minimum=0.0, below=1.0, auto=True)
+    width: int = option(64, "embedding width", minimum=1, group="Network")
+    depth: int = option(4, "number of transformer blocks", minimum=1, auto=True, group="Network")
+    heads: int = option(
+        4, "attention heads per block; must divide the width", minimum=1, group="Network"
+    )
+    dropout: float = option(0.0, "dropout rate", minimum=0.0, below=1.0, auto=True, group="Network")
     smoothing: float = option(
         2.0,
-        "how far, in codes, numbers share what is learned of their neighbours; 0 as in the paper",
+        "standard deviation, in codes, of the smoothing between the embeddings of neighbouring "
+        "number bins; 0 for none (as in the paper)",
         minimum=0.0,
+        group="Network",
     )
-    drop_path: float = option(0.0, "rate of whole blocks skipped, per row", minimum=0.0, below=1.0)
+    drop_path: float = option(
+        0.0, "probability of skipping a block for a row", minimum=0.0, below=1.0, group="Network"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
     """How the network is trained."""
 
-    steps: int = option(5000, "most optimizer steps", minimum=0)
+    steps: int = option(5000, "maximum number of optimizer steps", minimum=0, group="Training")
     minutes: float | None = option(
-        None, "train for this long instead of a number of steps", minimum=0.0, type=float
+        None,
+        "training time in minutes, instead of a number of steps",
+        minimum=0.0,
+        type=float,
+        group="Training",
     )
-    batch_size: int = option(512, "rows per step", minimum=1, auto=True)
-    learning_rate: float = option(2e-3, "peak learning rate", minimum=0.0, auto=True)
-    weight_decay: float = option(1e-2, "decoupled weight decay of the matrices", minimum=0.0)
+    batch_size: int = option(512, "rows per step", minimum=1, auto=True, group="Training")
+    learning_rate: float = option(
+        2e-3, "peak learning rate", minimum=0.0, auto=True, group="Training"
+    )
+    weight_decay: float = option(
+        1e-2, "decoupled weight decay of the weight matrices", minimum=0.0, group="Training"
+    )
     warmup: int = option(
-        100, "steps of linear warm-up before the cosine annealing", minimum=0, auto=True
+        100,
+        "steps of linear warm-up before the cosine decay",
+        minimum=0,
+        auto=True,
+        group="Training",
     )
-    clip: float = option(1.0, "largest norm of the gradient", minimum=0.0)
+    clip: float = option(
+        1.0, "maximum norm of the gradient; 0 for no clipping", minimum=0.0, group="Training"
+    )
     valid_share: float = option(
-        0.1, "share of the rows held out for early stopping", minimum=0.0, below=1.0, auto=True
+        0.1,
+        "share of the rows used for validation; 0 for no early stopping",
+        minimum=0.0,
+        below=1.0,
+        auto=True,
+        group="Training",
     )
     eval_every: int = option(
-        200, "most steps between looks at the held-out rows; fewer for small tables", minimum=1
+        200,
+        "maximum number of steps between validation checks; fewer for small tables",
+        minimum=1,
+        group="Training",
     )
-    patience: int = option(3, "worse looks in a row before training stops", minimum=1)
+    patience: int = option(
+        3,
+        "validation checks without improvement before training stops",
+        minimum=1,
+        group="Training",
+    )
     finish: float = option(
         0.5,
-        "after an early stop, steps with all rows, as a share of the steps of the kept weights",
+        "after an early stop, train on with all rows for this many times the steps of the best "
+        "weights",
         minimum=0.0,
         below=100.0,
+        group="Training",
     )
     sampled_codes: int = option(
         0,
-        "for columns of very many values: compare the right one with so many others in each step "
-        "(half are the most frequent, half drawn anew); 0 compares it with all, exactly",
+        "estimate the loss of columns with very many values from this many codes per step (half "
+        "of them the most frequent, half random); 0 computes it exactly",
         minimum=0,
+        group="Training",
     )
     target: str | None = option(
-        None, "a column to be predicted: drawn last, given all others", type=str
+        None,
+        "column that will be predicted from the others; it is generated last",
+        type=str,
+        group="Data",
     )
-    checkpoint_every: float = option(60.0, "seconds between checkpoints", minimum=0.0)
-    device: Device = option("auto", "where to compute", choices=get_args(Device))
+    checkpoint_every: float = option(
+        60.0, "seconds between checkpoints", minimum=0.0, group="Output"
+    )
+    device: Device = option(
+        "auto", "device to compute on", choices=get_args(Device), group="Hardware"
+    )
     threads: int | None = option(
         None,
-        "CPU threads; without it as many as pay at the moment, so give it to repeat a fit exactly",
+        "number of CPU threads; measured when not given, so set it for exactly repeatable fits",
         minimum=1,
         type=int,
+        group="Hardware",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawOptions:
+    """How values are drawn, for new rows and for completed ones."""
+
+    seed: int | None = option(
+        None, "random seed; the same seed gives the same rows  [default: random]", type=int
+    )
+    temperature: float | Mapping[str, float] | None = option(
+        None,
+        "above 1 more novel values, below 1 more typical ones; for all columns or for one "
+        "[default: 1, or what `tabmt pareto apply` has set]",
+        metavar="T | COLUMN=T",
+        multiple=True,
+    )
+    allow_missing: bool = option(
+        True,
+        "generate missing values as often as the training table has them, or none",
+        flag="--missing/--no-missing",
+    )
+    decode: Decode = option(
+        "inside",
+        "draw numbers inside their bin, or return its centre (as in the paper)",
+        choices=get_args(Decode),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions(DrawOptions):
+    """How new rows are drawn. Python, the command line, streams and folders take the same."""
+
+    where: Mapping[str, Any] | Sequence[str] | str | None = option(
+        None,
+        'condition on a column: "age in 30..40", "sex = Female", "city in {Oslo, Bergen}", '
+        '"x is missing"',
+        metavar="CONDITION",
+        multiple=True,
+    )
+    balance: str | Mapping[str, Mapping[Any, float]] | None = option(
+        None,
+        "column whose values are generated equally often, or in these shares",
+        type=str,
+        metavar="COLUMN[:VALUE=SHARE,...]",
     )
 
 
@@ -137,11 +234,12 @@ PRESETS: dict[str, dict[str, Any]] = {  # paper, "Model topologies used in scali
     "L": {"width": 576, "depth": 24, "heads": 12, **PAPERS_SCHEDULE},
 }
 
-CELLS_PER_STEP = 4096  # wide tables learn as much of fewer rows, and take more steps a minute
+CELLS_PER_STEP = 4096  # wide tables learn as much from fewer rows, and take more steps a minute
 
 
-def automatic(network: NetworkName, rows: int, columns: int) -> dict[str, Any]:
-    """Settings that suit a network and a table; docs/log.md has what they were chosen by."""
+def automatic(network: NetworkName, rows: int, columns: int, steps: int) -> dict[str, Any]:
+    """Settings that suit a network, a table and a number of steps; docs/log.md says how they were
+    chosen."""
     wide = 2 ** round(math.log2(CELLS_PER_STEP / max(1, columns)))
     batch = max(32, wide) if wide < 256 else 256 if rows < 100_000 else 512
     rate = 5e-4 if rows < 1000 else 1e-3 if rows < 3000 else 2e-3
@@ -150,42 +248,76 @@ def automatic(network: NetworkName, rows: int, columns: int) -> dict[str, Any]:
     return {
         "depth": 2 if network == "any-order" else 4,
         "learning_rate": rate,
-        "warmup": 20 if rows < 3000 else 100,
+        "warmup": min(20 if rows < 3000 else 100, steps),
         "batch_size": batch,
         "dropout": 0.2 if rows < 1000 else 0.1 if rows < 5000 else 0.0,
-        # Enough rows to tell when to stop; beyond that, every row is worth more in training.
+        # Enough rows to decide when to stop; beyond that, every row is worth more in training.
         "valid_share": min(0.1, max(0.05, 500 / max(rows, 1))),
     }
 
 
 def check(config: Any) -> None:
-    """Refuse values outside what each field's metadata allows, naming the field and the value."""
+    """Refuse values outside what each field allows, naming the field and the value."""
     for item in dataclasses.fields(config):
-        value, rule = getattr(config, item.name), item.metadata
-        if value is None and item.default is None:
-            continue
-        name = item.name
-        if "choices" in rule:
-            if value not in rule["choices"]:
-                allowed = ", ".join(rule["choices"])
-                raise UserError(f"{name} is {value!r}, but must be one of: {allowed}.")
-            continue
-        wanted = rule.get("type", type(item.default))
-        if wanted is str:
-            if not isinstance(value, str):
-                raise UserError(f"{name} is {value!r}, but must be text.")
-            continue
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or (wanted is int and not isinstance(value, int)):
-            kind = "a whole number" if wanted is int else "a number"
-            raise UserError(f"{name} is {value!r}, but must be {kind}.")
-        if not value >= rule["minimum"]:
-            raise UserError(f"{name} is {value!r}, but must be at least {rule['minimum']}.")
-        if "below" in rule and not value < rule["below"]:
-            raise UserError(f"{name} is {value!r}, but must be below {rule['below']}.")
-    if isinstance(config, TrainConfig) and config.sampled_codes == 1:
-        raise UserError("sampled_codes is 1, but must be 0 or at least 2: half of them are drawn.")
+        value = getattr(config, item.name)
+        if value is not None or item.default is not None:
+            _check_field(item, value)
+    if isinstance(config, TrainConfig):
+        _check_training(config)
     if isinstance(config, NetworkConfig) and config.width % config.heads:
         raise UserError(
             f"heads is {config.heads}, but must divide the width of {config.width} evenly."
         )
+
+
+def _check_field(item: dataclasses.Field[Any], value: Any) -> None:
+    name, rule = item.name, item.metadata
+    if "choices" in rule:
+        if value not in rule["choices"]:
+            allowed = ", ".join(rule["choices"])
+            raise UserError(f"{name} is {value!r}, but must be one of: {allowed}.")
+        return
+    wanted = rule.get("type", type(item.default))
+    if wanted is str:
+        if not isinstance(value, str):
+            raise UserError(f"{name} is {value!r}, but must be text.")
+        return
+    if not is_number(value) or (wanted is int and not isinstance(value, int)):
+        kind = "a whole number" if wanted is int else "a number"
+        raise UserError(f"{name} is {value!r}, but must be {kind}.")
+    if not value >= rule["minimum"]:
+        raise UserError(f"{name} is {value!r}, but must be at least {rule['minimum']}.")
+    if "below" in rule and not value < rule["below"]:
+        raise UserError(f"{name} is {value!r}, but must be below {rule['below']}.")
+
+
+def _check_training(config: TrainConfig) -> None:
+    if config.minutes is None and 0 < config.steps < config.warmup:
+        raise UserError(
+            f"warmup is {config.warmup}, but training has only {config.steps} steps; set warmup to "
+            "fewer steps."
+        )
+    if config.sampled_codes == 1:
+        raise UserError(
+            "sampled_codes is 1, but must be 0 or at least 2: half of the codes are random."
+        )
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number and not a boolean, which Python counts among the integers."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_count(name: str, value: Any, least: int) -> int:
+    """A whole number of at least `least` (numpy's too), or a sentence that says so."""
+    is_whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    if not is_whole or value < least:
+        raise UserError(f"{name} is {value!r}, but must be a whole number from {least}.")
+    return int(value)
+
+
+def check_choice(name: str, value: Any, allowed: Any) -> None:
+    """Refuse a value that is not one of a `Literal`'s."""
+    choices = get_args(allowed)
+    if value not in choices:
+        raise UserError(f"{name} is {value!r}, but must be one of: {', '.join(choices)}.")

@@ -1,70 +1,117 @@
-"""TabMT: learn a table, generate rows like it. Glue between tables and tensors, no mathematics.
+"""TabMT, the scikit-learn estimator: the way in from Python. It holds settings and calls the model.
 
-Follows scikit-learn's estimator contract: the constructor only stores settings, `fit` learns and
-returns self, what was learned ends in an underscore.
+The constructor only stores settings, `fit` learns and returns self, what was learned ends in an
+underscore.
 """
 
+import copy
 import dataclasses
+import functools
+import inspect
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from tabmt.conditions.condition import conditions
-from tabmt.conditions.prompts import parts as parts_of
+from tabmt.conditions.condition import parse_conditions
+from tabmt.conditions.prompts import shares_of_rows
 from tabmt.config import (
     CodecConfig,
     Decode,
     Device,
+    DrawOptions,
     Engine,
-    Gaps,
     Imputation,
+    Missing,
     NetworkConfig,
     NetworkName,
     Quantizer,
+    SampleOptions,
     TrainConfig,
+    check_choice,
+    check_count,
 )
-from tabmt.data import files as tables
+from tabmt.data import frames
+from tabmt.data.dataset import Dataset
+from tabmt.data.frames import Output
 from tabmt.data.schema import Schema
+from tabmt.data.typed import in_schema_types
 from tabmt.errors import UserError
 from tabmt.method.train import Progress
-from tabmt.model import folders as partitions
-from tabmt.model import impute as partial
+from tabmt.model import folders
 from tabmt.model import score as scores
-from tabmt.model.card import Card
-from tabmt.model.fit import fit
-from tabmt.model.fitted import Learned
-from tabmt.model.folders import PART_ROWS
-from tabmt.model.generate import Request, rows_in_batches, temperatures
+from tabmt.model.card import ModelCard
+from tabmt.model.complete import complete_batches, like_batches
+from tabmt.model.fit import FitOptions, fit
+from tabmt.model.fitted import FittedModel
+from tabmt.model.folders import FILE_ROWS
+from tabmt.model.generate import Request, generate_batches, resolve_temperatures
+from tabmt.model.impute import impute_batches
+from tabmt.model.model_file import load_model, save_model
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 class NotFitted(UserError, NotFittedError):  # type: ignore[misc]
     """The model has not learned anything yet."""
 
 
+def with_options(
+    options_class: type[Any],
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Let a method take the fields of a dataclass as keyword arguments.
+
+    The options are declared once, in config.py; the method receives them as `options`, and its
+    signature and docstring list them.
+    """
+    fields = dataclasses.fields(options_class)
+
+    def decorate(method: Callable[..., Result]) -> Callable[..., Result]:
+        @functools.wraps(method)
+        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Result:
+            given = {f.name: kwargs.pop(f.name) for f in fields if f.name in kwargs}
+            return method(self, *args, options=options_class(**given), **kwargs)
+
+        own = inspect.signature(method)
+        parameters = [p for p in own.parameters.values() if p.name != "options"]
+        parameters += [
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default)
+            for f in fields
+        ]
+        wrapper.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        lines = [f"            {f.name}: {f.metadata['help']}" for f in fields]
+        wrapper.__doc__ = "\n".join([f"{method.__doc__}", "        Options:", *lines, "        "])
+        return wrapper
+
+    return decorate
+
+
 class TabMT(BaseEstimator):  # type: ignore[misc]
     """A masked transformer that learns one table and generates rows like it.
 
-    Tables are pandas, polars or Arrow objects, or paths of CSV, Parquet or Arrow files; samples
-    come back as the kind that was fitted. Settings that are None are chosen for the table. Example:
-        model = TabMT(minutes=2, seed=0).fit(df)
-        synthetic = model.sample(1000, seed=1, temperature={"age": 1.2})
-        model.save("adult.tabmt")
+    Wherever a table is expected, it may be a pandas, polars or Arrow table, the path of a CSV,
+    Parquet or Arrow file or of a folder of such files, or a pattern such as "months/*.csv". Samples
+    are of the kind that was fitted. Settings that are None are chosen for the table.
+
+    Example:
+        >>> model = TabMT(minutes=2, seed=0).fit(df)
+        >>> synthetic = model.sample(1000, seed=1, temperature={"age": 1.2})
+        >>> model.save("adult.tabmt")
     """
 
     def __init__(
         self,
         *,
         seed: int = 0,
-        gaps: Gaps = CodecConfig.gaps,
+        missing: Missing = CodecConfig.missing,
         quantizer: Quantizer = CodecConfig.quantizer,
         max_bins: int | None = CodecConfig.max_bins,
         network: NetworkName = NetworkConfig.network,
@@ -110,243 +157,264 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Learn a table.
 
-        `schema` overrides what is inferred (a JSON file or its content). `continue_from` goes on
-        from another model's weights on new rows of its schema. `checkpoint` is a file to which
-        progress is saved; `resume` continues from it. Files that are too large for memory are coded
-        first, by `engine` "local" or "ray", into the folder `store`, where a later fit of the same
-        files finds them. `on_step` is called after each step.
+        `schema` overrides what is inferred (a JSON file or its content). `continue_from` is another
+        model, from whose weights training continues on new rows with its schema. `checkpoint` is a
+        file to which progress is saved; `resume` continues from it. Files that are too large for
+        memory are first encoded, by the `engine` "local" or "ray", into the folder `store`, where a
+        later fit of the same files finds them. `on_step` is called after each step.
+
+        Example:
+            >>> schema = {"columns": [{"name": "code", "kind": "categorical"}]}
+            >>> model = TabMT(minutes=2).fit("people.csv", schema=schema)
         """
-        self.learned_ = fit(
-            table,
-            self.get_params(),
+        options = FitOptions(
             schema=schema,
-            start=None if continue_from is None else continue_from._fitted,
+            continue_from=None if continue_from is None else continue_from.model_,
             checkpoint=None if checkpoint is None else Path(checkpoint),
             resume=resume,
             store=None if store is None else Path(store).absolute(),
             engine=engine,
             on_step=on_step,
         )
+        self._model = fit(table, self.get_params(), options)
         return self
 
     @property
-    def schema_(self) -> Schema:
-        return self._fitted.codec.schema
-
-    @property
-    def card_(self) -> Card:
-        return self._fitted.card
-
-    @property
-    def _fitted(self) -> Learned:
-        learned: Learned | None = getattr(self, "learned_", None)
-        if learned is None:
+    def model_(self) -> FittedModel:
+        """The fitted model: codec, network, rules and card."""
+        model: FittedModel | None = getattr(self, "_model", None)
+        if model is None:
             raise NotFitted("This TabMT has not learned a table yet; call fit(table) first.")
-        return learned
+        return model
 
-    def sample(
-        self,
-        rows: int | None = None,
-        *,
-        seed: int | None = None,
-        temperature: float | Mapping[str, float] | None = None,
-        complete: bool = False,
-        decode: Decode = "inside",
-        where: Mapping[str, Any] | Sequence[str] | str | None = None,
-        balance: str | Mapping[str, Mapping[Any, float]] | None = None,
-        prompts: Any = None,
-        like: Any = None,
-        keep: Sequence[str] | int | None = None,
-        kind: tables.Given | None = None,
-    ) -> Any:
-        """New rows, as the kind of table that was fitted (or as `kind`).
+    @property
+    def schema_(self) -> Schema:
+        """What each column is, and why."""
+        return self.model_.codec.schema
 
-        `where` sets conditions on any columns: a value, `one_of(...)`, `between(low, high)`,
-        `missing()` or `known()`, or sentences such as "age in 30..40". `balance` names a column
-        whose values shall come equally often, or maps it to shares. `prompts` is a table of which
-        each row is completed: its gaps and the columns it lacks are drawn. `like` is a row, or a
-        table of rows, of which `keep` (names, or a number of cells chosen at random) stays.
+    @property
+    def card_(self) -> ModelCard:
+        """How the model was made."""
+        return self.model_.card
 
-        `temperature` above 1 gives more novel rows, below 1 more typical ones; for all columns or
-        each (1, or what `pareto` chose). `complete` leaves no gaps. `decode="centre"` gives the
-        centres of bins, as in the paper. Without a seed every call gives other rows, and the log
-        says which seed it was; the number of rows is part of what a seed means.
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_model")
+
+    # --- new rows --------------------------------------------------------------------------
+
+    @with_options(SampleOptions)
+    def sample(self, rows: int, *, output: Output | None = None, options: SampleOptions) -> Any:
+        """New rows, as the kind of table that was fitted, or as `output` (pandas, polars, arrow).
+
+        In `where`, a column is mapped to a value, `one_of(...)`, `between(low, high)`, `missing()`
+        or `known()`. Without a seed every call returns other rows, and the log says which seed was
+        used. The number of rows is part of what a seed means.
+
+        Example:
+            >>> model.sample(200, where={"species": "Gentoo", "body_mass_g": between(5000, 6000)})
+            >>> model.sample(300, balance="species", seed=1)
         """
-        parts = self.sample_batches(
-            rows,
-            seed=seed,
-            temperature=temperature,
-            complete=complete,
-            decode=decode,
-            where=where,
-            balance=balance,
-            prompts=prompts,
-            like=like,
-            keep=keep,
-        )
-        table = pa.concat_tables(parts).combine_chunks()
-        return tables.give_back(table, self.schema_, kind)
+        return self._in_memory(self._generate(rows, options), output)
 
-    def sample_batches(
-        self,
-        rows: int | None = None,
-        *,
-        seed: int | None = None,
-        temperature: float | Mapping[str, float] | None = None,
-        complete: bool = False,
-        decode: Decode = "inside",
-        where: Mapping[str, Any] | Sequence[str] | str | None = None,
-        balance: str | Mapping[str, Mapping[Any, float]] | None = None,
-        prompts: Any = None,
-        like: Any = None,
-        keep: Sequence[str] | int | None = None,
-    ) -> Iterator[pa.Table]:
-        """`sample` in parts, as Arrow tables, so that any number of rows fits in memory."""
-        learned = self._fitted
-        if prompts is not None or like is not None:
-            if where is not None or balance is not None or not (prompts is None or like is None):
-                raise UserError("Give one of: where (with or without balance), prompts, like.")
-            if prompts is not None and (rows is not None or keep is not None):
-                raise UserError("Prompts give one row each; leave out the number of rows and keep.")
-            if rows is not None:
-                _check_count(rows, "The number of rows", 0)
-            source = prompts if like is None else like
-            request = self._request(seed, temperature, complete, decode)
-            return partial.completed(learned, source, rows, keep, request)
-        if keep is not None:
-            raise UserError("keep goes with like: the cells that stay as they are.")
-        count = _check_count(rows, "The number of rows", 0)
-        request = self._request(seed, temperature, complete, decode, where, balance)
-        return rows_in_batches(learned, count, request)
+    @with_options(SampleOptions)
+    def sample_batches(self, rows: int, *, options: SampleOptions) -> Iterator[pa.Table]:
+        """`sample` as a stream of Arrow tables, for any number of rows.
 
+        Example:
+            >>> for table in model.sample_batches(10**9, seed=1): ...
+        """
+        return self._generate(rows, options)
+
+    @with_options(SampleOptions)
     def sample_to(
         self,
         folder: str | Path,
         rows: int,
         *,
-        seed: int,
-        temperature: float | Mapping[str, float] | None = None,
-        complete: bool = False,
-        decode: Decode = "inside",
-        where: Mapping[str, Any] | Sequence[str] | str | None = None,
-        balance: str | Mapping[str, Mapping[Any, float]] | None = None,
-        part_rows: int = PART_ROWS,
+        file_rows: int = FILE_ROWS,
         engine: Engine = "local",
-        on_part: Callable[[int], None] | None = None,
+        on_file: Callable[[int], None] | None = None,
+        options: SampleOptions,
     ) -> int:
-        """Write the rows that `sample` gives as Parquet files of `part_rows` rows each; how many.
+        """`sample` as a folder of Parquet files with `file_rows` rows each; returns the rows.
 
-        `on_part` is called with the rows of each part that is there. What an interrupted call has
-        written stays; the same call goes on. `engine="ray"` makes the parts on a Ray cluster whose
-        machines all see the folder.
+        Files of an interrupted call stay, and the same call continues. `engine="ray"` writes the
+        files on a Ray cluster whose machines share the folder. `on_file` is called with the number
+        of rows of each file. A seed is required, so that the same call can continue.
+
+        Example:
+            >>> model.sample_to("rows", 100_000_000, seed=1)
         """
-        count = _check_count(rows, "The number of rows", 0)
-        request = self._request(seed, temperature, complete, decode, where, balance)
-        asked = {
-            "seed": request.seed,
-            "temperatures": request.heat.tolist(),
-            "complete": complete,
-            "decode": decode,
-            "where": repr(where),
-            "balance": repr(balance),
+        if options.seed is None:
+            raise UserError("A folder of files needs a seed, so that the same call can continue.")
+        request = self._request(options, options.where, options.balance)
+        described = {
+            **{f.name: getattr(options, f.name) for f in dataclasses.fields(options)},
+            "where": repr(options.where),
+            "balance": repr(options.balance),
+            "temperature": request.temperature.tolist(),
         }
-        parts = partitions.sample_parts(
-            self._fitted,
+        written = folders.sample_into(
+            self.model_,
             Path(folder).absolute(),
-            count,
+            check_count("rows", rows, 0),
             request,
-            asked=asked,
-            part_rows=_check_count(part_rows, "part_rows", 1),
+            options=described,
+            file_rows=check_count("file_rows", file_rows, 1),
             engine=engine,
         )
-        return _sum(parts, on_part)
+        return _total(written, on_file)
 
-    def impute_to(
+    @with_options(DrawOptions)
+    def complete(self, table: Any, *, output: Output | None = None, options: DrawOptions) -> Any:
+        """Each row of a table of prompts, with missing values and absent columns drawn.
+
+        Known cells stay as they are. A mapping is a table of one row.
+
+        Example:
+            >>> model.complete({"species": "Gentoo", "sex": "female"}, seed=1)
+        """
+        batches = complete_batches(self.model_, table, self._request(options))
+        return self._in_memory(batches, output)
+
+    @with_options(DrawOptions)
+    def complete_batches(self, table: Any, *, options: DrawOptions) -> Iterator[pa.Table]:
+        """`complete` as a stream of Arrow tables."""
+        return complete_batches(self.model_, table, self._request(options))
+
+    @with_options(DrawOptions)
+    def like(
         self,
-        folder: str | Path,
-        source: Any,
+        table: Any,
+        rows: int | None = None,
         *,
-        how: Imputation = "draw",
-        columns: Sequence[str] | None = None,
-        seed: int = 0,
-        engine: Engine = "local",
-        on_part: Callable[[int], None] | None = None,
-    ) -> int:
-        """`impute` for files of any size together (a file, a list, a folder or a pattern), as
-        Parquet files; see `sample_to`."""
-        if how not in get_args(Imputation):
-            raise UserError(f"how is {how!r}, but must be one of: draw, mode, mean.")
-        parts = partitions.impute_parts(
-            self._fitted,
-            Path(folder).absolute(),
-            source,
-            self._request(seed, 1.0),
-            how=how,
-            columns=columns,
-            engine=engine,
-        )
-        return _sum(parts, on_part)
+        keep: Sequence[str] | int,
+        output: Output | None = None,
+        options: DrawOptions,
+    ) -> Any:
+        """Rows like given ones: some of their cells are kept, the others drawn.
 
-    def _request(
+        `keep` names the columns to keep, or is a number of cells that are chosen at random in each
+        row. With a number of `rows`, the rows of the table are used in turn.
+
+        Example:
+            >>> model.like(df[:1], 100, keep=["species", "island"], seed=1)
+        """
+        batches = self._like(table, rows, keep, options)
+        return self._in_memory(batches, output)
+
+    @with_options(DrawOptions)
+    def like_batches(
         self,
-        seed: int | None,
-        temperature: float | Mapping[str, float] | None,
-        complete: bool = True,
-        decode: Decode = "inside",
-        where: Any = None,
-        balance: Any = None,
-    ) -> Request:
-        learned = self._fitted
-        if decode not in get_args(Decode):
-            raise UserError(f"decode is {decode!r}, but must be one of: inside, centre.")
+        table: Any,
+        rows: int | None = None,
+        *,
+        keep: Sequence[str] | int,
+        options: DrawOptions,
+    ) -> Iterator[pa.Table]:
+        """`like` as a stream of Arrow tables."""
+        return self._like(table, rows, keep, options)
+
+    def _generate(self, rows: int, options: SampleOptions) -> Iterator[pa.Table]:
+        count = check_count("rows", rows, 0)
+        request = self._request(options, options.where, options.balance)
+        return generate_batches(self.model_, count, request)
+
+    def _like(
+        self, table: Any, rows: int | None, keep: Any, options: DrawOptions
+    ) -> Iterator[pa.Table]:
+        count = None if rows is None else check_count("rows", rows, 0)
+        return like_batches(self.model_, table, count, keep, self._request(options))
+
+    def _request(self, options: DrawOptions, where: Any = None, balance: Any = None) -> Request:
+        model = self.model_
+        check_choice("decode", options.decode, Decode)
         return Request(
-            seed=_seed(seed),
-            heat=temperatures(temperature, learned),
-            complete=complete,
-            decode=decode,
+            seed=_seed(options.seed),
+            temperature=resolve_temperatures(options.temperature, model),
+            allow_missing=options.allow_missing,
+            decode=options.decode,
             threads=self._threads,
-            parts=parts_of(learned.codec, conditions(where), balance),
+            shares=shares_of_rows(model.codec, parse_conditions(where), balance),
         )
+
+    def _in_memory(self, batches: Iterator[pa.Table], output: Output | None) -> Any:
+        frames.check_output(output)
+        table = pa.concat_tables(batches).combine_chunks()
+        return frames.from_arrow(table, self.schema_, output)
+
+    # --- missing values --------------------------------------------------------------------
 
     def impute(
         self,
         table: Any,
         *,
         how: Imputation = "draw",
-        draws: int | None = None,
         columns: Sequence[str] | None = None,
         seed: int | None = None,
-        kind: tables.Given | None = None,
+        output: Output | None = None,
     ) -> Any:
-        """The table with its gaps filled; every known cell comes back as it was.
+        """The table with its missing values filled; every known cell stays as it is.
 
         `how` is "draw" (a value from the distribution given the row's known cells), "mode" (the
-        likeliest value) or "mean" (the expected number; the mode of other columns). With `draws`
-        a list of that many tables comes back, for multiple imputation. `columns` are those to
-        fill: a gap in any other is known to be missing, and stays.
+        likeliest value) or "mean" (the expected number; the mode of other columns). `columns` are
+        those to fill: a missing value in any other is known to be missing, and stays.
+
+        Example:
+            >>> filled = model.impute(df, seed=1)
         """
-        if draws is not None:
-            _check_count(draws, "draws", 1)
-        arrow, source = tables.load(table)
-        source = tables.forget(source, [one.name for one in arrow.schema if one.type == pa.null()])
+        return self._impute(table, 1, how, columns, seed, output)[0]
+
+    def impute_many(
+        self,
+        table: Any,
+        draws: int,
+        *,
+        columns: Sequence[str] | None = None,
+        seed: int | None = None,
+        output: Output | None = None,
+    ) -> list[Any]:
+        """Several tables with the missing values drawn anew in each: multiple imputation.
+
+        Example:
+            >>> for filled in model.impute_many(df, 5, seed=1): ...
+        """
+        draws = check_count("draws", draws, 1)
+        return self._impute(table, draws, "draw", columns, seed, output)
+
+    def _impute(
+        self,
+        table: Any,
+        draws: int,
+        how: Imputation,
+        columns: Sequence[str] | None,
+        seed: int | None,
+        output: Output | None,
+    ) -> list[Any]:
+        dataset = Dataset.open(table)
+        whole = dataset.to_table()
+        empty = [field.name for field in whole.schema if field.type == pa.null()]
+        source = frames.forget_pandas_types(dataset.source, empty)
         schema = dataclasses.replace(self.schema_, source=source)
         seed = _seed(seed) if how == "draw" else 0
-        found, warned = [], set[str]()
-        for draw in range(draws or 1):
-            parts = self.impute_batches(
-                [arrow], how=how, columns=columns, seed=seed, draw=draw, warned=warned
+        results, warned = [], set[str]()
+        for draw in range(draws):
+            batches = self.impute_batches(
+                [whole], how=how, columns=columns, seed=seed, draw=draw, warned=warned
             )
-            filled = pa.concat_tables(parts).combine_chunks()
+            filled = pa.concat_tables(batches).combine_chunks()
             if source.kind == "csv":
-                filled = self._fitted.codec.read(filled).select(filled.column_names)
+                typed = in_schema_types(filled, self.schema_)
+                filled = typed.select(filled.column_names)
             if source.pandas is not None:
                 filled = filled.replace_schema_metadata({"pandas": source.pandas})
-            found.append(tables.same_index(tables.give_back(filled, schema, kind), table))
-        return found if draws is not None else found[0]
+            result = frames.from_arrow(filled, schema, output)
+            results.append(frames.with_index_of(result, table))
+        return results
 
     def impute_batches(
         self,
-        batches: Iterable[pa.Table],
+        tables: Iterable[pa.Table],
         *,
         how: Imputation = "draw",
         columns: Sequence[str] | None = None,
@@ -354,88 +422,157 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         draw: int = 0,
         warned: set[str] | None = None,
     ) -> Iterator[pa.Table]:
-        """`impute` for a table in parts, of any size together, as Arrow tables.
+        """`impute` for a stream of Arrow tables, of any size together.
 
-        `draw` counts the draws of multiple imputation; `warned` holds the columns that a warning
-        was given of, so that it comes once.
+        `draw` numbers the draws of multiple imputation; `warned` collects the columns with a
+        warning, so that each comes once.
+
+        Example:
+            >>> for table in model.impute_batches(tables, seed=1): ...
         """
-        if how not in get_args(Imputation):
-            raise UserError(f"how is {how!r}, but must be one of: draw, mode, mean.")
-        learned = self._fitted
-        request = self._request(seed, 1.0)
-        return partial.imputed(
-            learned,
-            batches,
-            request,
+        check_choice("how", how, Imputation)
+        request = self._request(DrawOptions(seed=seed, temperature=1.0))
+        return impute_batches(
+            self.model_, tables, request, how=how, columns=columns, draw=draw, warned=warned
+        )
+
+    def impute_to(
+        self,
+        folder: str | Path,
+        table: Any,
+        *,
+        how: Imputation = "draw",
+        columns: Sequence[str] | None = None,
+        seed: int = 0,
+        engine: Engine = "local",
+        on_file: Callable[[int], None] | None = None,
+    ) -> int:
+        """`impute` for files of any size, into a folder of Parquet files; see `sample_to`.
+
+        Example:
+            >>> model.impute_to("complete", "months/*.parquet", seed=1)
+        """
+        check_choice("how", how, Imputation)
+        written = folders.impute_into(
+            self.model_,
+            Path(folder).absolute(),
+            table,
+            self._request(DrawOptions(seed=seed, temperature=1.0)),
             how=how,
             columns=columns,
-            draw=draw,
-            warned=set() if warned is None else warned,
+            engine=engine,
         )
+        return _total(written, on_file)
+
+    # --- likelihood ------------------------------------------------------------------------
 
     def log_prob(self, table: Any, *, orders: int = 1, seed: int = 0) -> np.ndarray:
         """Log-probability of each row in nats, (rows,).
 
-        Of a number it is the mass of its point on the column's decimal grid, so that models with
-        other bins compare. Along one order of columns it is exact; with several `orders` it is
-        that of their mixture. A cell whose value the model never saw counts as one row in all
-        training rows and one; gaps that the model was told to mask count nothing.
+        For a number it is the mass of its point on the column's decimal grid, so that models with
+        different bins can be compared. Along one order of columns it is exact; with several
+        `orders` it is that of their mixture. A value that the model never saw counts as one row
+        among all training rows and one; missing values that were masked in training do not count.
+
+        Example:
+            >>> model.log_prob(test).mean()
         """
-        return scores.log_prob(self._fitted, tables.load(table)[0], orders, seed, self._threads)
+        return scores.log_prob(
+            self.model_, Dataset.open(table).to_table(), orders, seed, self._threads
+        )
 
-    def score(self, table: Any, *, orders: int = 4, seed: int = 0, kind: Any = None) -> Any:
-        """How usual each row is: a table with `log_prob`, `anomaly` (the mean surprise of its
-        known cells in nats: higher is odder) and `oddest` (the column that surprises most)."""
-        found = scores.score(self._fitted, tables.load(table)[0], orders, seed, self._threads)
-        return tables.give(found, self.schema_, kind, like=table)
+    def score(
+        self, table: Any, *, orders: int = 4, seed: int = 0, output: Output | None = None
+    ) -> Any:
+        """How usual each row is, as a table: `log_prob`; `anomaly`, the mean negative
+        log-likelihood of the row's known cells in nats (higher is more unusual); and
+        `least_likely`, the most unusual column.
 
-    def predict_proba(self, table: Any, column: str, *, kind: Any = None) -> Any:
+        Example:
+            >>> model.score(df).sort_values("anomaly").tail()
+        """
+        whole = Dataset.open(table).to_table()
+        result = scores.score(self.model_, whole, orders, seed, self._threads)
+        return frames.results_from_arrow(result, self.schema_, output, rows=table)
+
+    def predict_proba(self, table: Any, column: str, *, output: Output | None = None) -> Any:
         """Probabilities of each value of `column` (of each bin of numbers) given the rest of the
-        row, as a table with one column per value; what the table holds in `column` is not read."""
-        arrow = tables.load(table)[0]
-        found = scores.predict_proba(self._fitted, arrow, column, self._threads)
-        return tables.give(found, self.schema_, kind, like=table)
+        row, as a table with one column per value. What the table holds in `column` is not used.
+
+        Example:
+            >>> model.predict_proba(df, "species")
+        """
+        whole = Dataset.open(table).to_table()
+        result = scores.predict_proba(self.model_, whole, column, self._threads)
+        return frames.results_from_arrow(result, self.schema_, output, rows=table)
 
     def embed(self, table: Any) -> np.ndarray:
-        """What the network makes of each row: (rows, width) float32."""
-        return scores.embed(self._fitted, tables.load(table)[0], self._threads)
+        """The network's representation of each row: (rows, width) float32.
+
+        Example:
+            >>> vectors = model.embed(df)
+        """
+        return scores.embed(self.model_, Dataset.open(table).to_table(), self._threads)
+
+    # --- files -----------------------------------------------------------------------------
+
+    def with_temperatures(self, temperatures: Mapping[str, float]) -> "TabMT":
+        """The same model with other default temperatures: those of a point of a Pareto front.
+
+        Example:
+            >>> private = model.with_temperatures(front.choose(quality=0.8).temperatures)
+        """
+        model = self.model_
+        columns = set(model.codec.token_index)
+        if set(temperatures) != columns:
+            differing = ", ".join(sorted(set(temperatures) ^ columns))
+            raise UserError(
+                f"The temperatures and the model differ in the columns {differing}: they belong to "
+                "another model."
+            )
+        card = dataclasses.replace(model.card, temperatures=dict(temperatures))
+        other = copy.copy(self)
+        other._model = dataclasses.replace(model, card=card)
+        return other
+
+    def save(self, path: str | Path) -> None:
+        """Write the model as one file.
+
+        Example:
+            >>> model.save("people.tabmt")
+        """
+        save_model(self.model_, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "TabMT":
+        """Read a model that `save` wrote.
+
+        Example:
+            >>> model = TabMT.load("people.tabmt")
+        """
+        model = load_model(Path(path))
+        # The machine that fitted it may have had another number of cores.
+        settings = model.card.settings.to_json() | {"threads": None}
+        loaded = cls(seed=model.card.seed, **settings)
+        loaded._model = model
+        return loaded
 
     @property
     def _threads(self) -> int:
         return self.threads or 1  # not measured: results must not depend on the load
 
-    def save(self, path: str | Path) -> None:
-        """Write the model as one file."""
-        self._fitted.save(Path(path))
 
-    @classmethod
-    def load(cls, path: str | Path) -> "TabMT":
-        """Read a model that `save` wrote."""
-        learned = Learned.load(Path(path))
-        # The machine that fitted it may have had another number of cores.
-        settings = learned.card.settings.to_json() | {"threads": None}
-        model = cls(seed=learned.card.seed, **settings)
-        model.learned_ = learned
-        return model
-
-
-def _sum(parts: Iterator[int], on_part: Callable[[int], None] | None) -> int:
+def _total(counts: Iterator[int], on_file: Callable[[int], None] | None) -> int:
     total = 0
-    for rows in parts:
+    for rows in counts:
         total += rows
-        if on_part is not None:
-            on_part(rows)
+        if on_file is not None:
+            on_file(rows)
     return total
-
-
-def _check_count(value: Any, what: str, least: int) -> int:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
-        raise UserError(f"{what} is {value!r}, but must be a whole number from {least}.")
-    return int(value)
 
 
 def _seed(seed: int | None) -> int:
     if seed is None:
         seed = secrets.randbelow(2**31)
-        log.info("drawing with seed %d; give it again to get the same rows", seed)
+        log.info("drawing with seed %d; use it again to get the same rows", seed)
     return int(seed)

@@ -1,7 +1,7 @@
-"""Independent pieces of work: done here, or as tasks on a Ray cluster.
+"""Independent tasks, run here or on a Ray cluster.
 
-For encoding, and for rows that are written in partitions. A piece of work may be done twice when a
-worker dies in the middle, so it must leave the same behind each time.
+For encoding large tables and for writing folders of rows. A task may run twice if a worker dies in
+the middle, so it must leave the same result each time.
 """
 
 import importlib.util
@@ -20,7 +20,7 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 RETRIES = 3  # of a task whose worker died
-AHEAD = 3  # tasks that are handed out for each core
+TASKS_PER_CORE = 3  # that are submitted at a time
 
 
 def each(
@@ -30,9 +30,10 @@ def each(
     engine: Engine = "local",
     workers: int = 1,
 ) -> Iterator[Result]:
-    """The results, in the order of the pieces. `workers` are threads here; a cluster has its own.
+    """Apply `work` to each piece; the results come in the order of the pieces.
 
-    On Ray, `work` and the pieces travel to other processes, perhaps on other machines.
+    `workers` is the number of threads here. On Ray, `work` and the pieces are sent to other
+    processes, perhaps on other machines.
     """
     check(engine)
     if engine == "ray":
@@ -45,7 +46,7 @@ def each(
 
 
 def check(engine: str) -> None:
-    """Refuse what is no engine, or is not there."""
+    """Refuse an engine that is unknown or not installed."""
     if engine not in get_args(Engine):
         raise UserError(f"engine is {engine!r}, but must be one of: {', '.join(get_args(Engine))}.")
     if engine == "ray" and importlib.util.find_spec("ray") is None:
@@ -53,7 +54,7 @@ def check(engine: str) -> None:
 
 
 def cores() -> int:
-    """Those that this process may use."""
+    """The number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -65,9 +66,9 @@ def _on_ray(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterato
 
     task = ray.remote(num_cpus=1, max_retries=RETRIES)(do)
     shared = ray.put(work)  # once for each machine, not once for each piece
-    # Only some at a time: whoever stops early leaves these to end by themselves. (Ray 2.60 may
-    # bring the driver down when a task is cancelled that is just ending.)
-    ahead = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+    # Only some at a time, because they are not cancelled if the caller stops early. (Ray 2.60 may
+    # crash the driver when a task is cancelled that is just ending.)
+    ahead = TASKS_PER_CORE * max(1, int(ray.cluster_resources().get("CPU", 1)))
     waiting: deque[Any] = deque()
     left = iter(pieces)
     try:
@@ -80,19 +81,19 @@ def _on_ray(work: Callable[[Piece], Result], pieces: Sequence[Piece]) -> Iterato
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, FileNotFoundError):
             raise UserError(
-                f"A worker of the Ray cluster does not see {error.cause.filename!r}; the folder "
-                "must be one that all machines see."
+                f"A worker of the Ray cluster has no file {error.cause.filename!r}; use a folder "
+                "that all machines share."
             ) from error
         raise error.cause from error
     except ray.exceptions.RayError as error:
         raise UserError(
-            f"The Ray cluster failed {RETRIES + 1} times at the same piece of work "
-            f"({type(error).__name__}); what is done is kept, so run the same again."
+            f"The Ray cluster failed {RETRIES + 1} times at the same task "
+            f"({type(error).__name__}); finished tasks are kept, so run the same command again."
         ) from error
 
 
 def _ray() -> Any:
-    """Ray, connected to the cluster that RAY_ADDRESS names, or to one that is started here."""
+    """Ray, connected to the cluster at RAY_ADDRESS, or to one that is started here."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 

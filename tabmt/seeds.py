@@ -1,8 +1,8 @@
-"""One integer seed, split into named streams.
+"""One integer seed, split into named streams of random numbers.
 
-Each use of randomness has a stream of its own, named by what it is for and by its position
-(a step, a chunk of rows), so that changing one use leaves the others as they were, and a resumed
-run draws what an uninterrupted one would have drawn without storing any generator's state.
+Each use of randomness has a stream of its own, named after its purpose and its position (a step, a
+chunk of rows). So a change in one place leaves the random numbers of the others alone, and a
+resumed run draws the same numbers as an uninterrupted one without storing a generator's state.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ import numpy as np
 
 def derive(seed: int, *path: str | int) -> int:
     """A 63-bit seed for the stream `path` of `seed`."""
-    text = "/".join(str(part) for part in (seed, *path))
+    text = "/".join(str(name) for name in (seed, *path))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 

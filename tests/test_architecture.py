@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "tabmt"
-BASE = {"config", "errors", "parallel", "seeds", "tokens"}  # single modules that all may use
+BASE = {"config", "errors", "fingerprint", "json_files", "parallel", "seeds", "tokens"}  # single modules that all may use
 CHAIN = [  # a folder may import only from earlier lines
     {"data", "method"},
     {"codec", "netflow"},

@@ -19,10 +19,8 @@ import pyarrow.parquet
 import pytest
 import torch
 
-from tabmt import TabMT, between, known, missing, one_of, pareto, tune
-from tabmt.codec import large_tables
-from tabmt.demo import penguins
-from tabmt.evaluation.evaluate import evaluate
+from tabmt import TabMT, between, evaluate, known, missing, one_of, pareto, penguins, tune
+from tabmt.data import infer
 from tabmt.netflow import schema as flow_schema
 from tabmt.netflow import write_fields
 from tests.tables import FLOW_LINES, every_type, mixed_frame, weekly_file
@@ -31,8 +29,7 @@ GOLDEN = Path(__file__).parent / "golden"
 MACHINE = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
 TINY = {"width": 16, "depth": 2, "heads": 2, "batch_size": 64, "eval_every": 20, "warmup": 5,
         "threads": 1}  # fmt: skip
-LEARNED, MASKED = {"gaps": "learned"}, {"gaps": "masked"}
-SAMPLED_ROWS = "LOOKED_ROWS"  # of large_tables: rows by which the columns of one are inferred
+LEARNED, MASKED = {"missing": "learned"}, {"missing": "masked"}
 
 
 # --- what is compared -----------------------------------------------------------------------
@@ -59,7 +56,7 @@ def numbers_of(array) -> str:
 
 def weights_of(model) -> str:
     """The weights of a network, whatever their names: a digest of the sorted digests."""
-    tensors = model.learned_.net.state_dict().values()
+    tensors = model.model_.net.state_dict().values()
     return digest(*sorted(numbers_of(tensor.cpu().numpy()) for tensor in tensors))
 
 
@@ -107,7 +104,7 @@ def test_fit_and_sample(name, tmp_path):
         "sample": rows_of(model.sample(700, seed=1)),
         "sample loaded": rows_of(again.sample(700, seed=1)),
         "centre": rows_of(model.sample(100, seed=2, decode="centre")),
-        "complete": rows_of(model.sample(100, seed=3, complete=True)),
+        "complete": rows_of(model.sample(100, seed=3, allow_missing=False)),
         "temperature": rows_of(model.sample(100, seed=4, temperature={"height": 0.3, "city": 2})),
         "cold": rows_of(model.sample(20, seed=4, temperature=0)),
     })  # fmt: skip
@@ -187,11 +184,11 @@ def test_prompts():
 
 
 def complete(model, table, **options):
-    return model.sample(prompts=table, **options)
+    return model.complete(table, **options)
 
 
 def like(model, rows, count, **options):
-    return model.sample(count, like=rows, **options)
+    return model.like(rows, count, **options)
 
 
 def ruled() -> pd.DataFrame:
@@ -256,7 +253,7 @@ def test_imputation_and_scores(tmp_path):
 
 
 def several_imputations(model, table, draws, **options):
-    return model.impute(table, draws=draws, **options)
+    return model.impute_many(table, draws, **options)
 
 
 # --- files, processes, searches -------------------------------------------------------------
@@ -277,10 +274,10 @@ def test_large_tables(tmp_path, monkeypatch):
         model = TabMT(steps=20, **TINY).fit(tmp_path / ending, store=tmp_path / f"{ending}-store")
         values |= {f"{ending} weights": weights_of(model),
                    f"{ending} rows": rows_of(model.sample(200, seed=1))}  # fmt: skip
-    monkeypatch.setattr(large_tables, SAMPLED_ROWS, 350)
+    monkeypatch.setattr(infer, "SAMPLED_ROWS", 350)
     model = TabMT(steps=20, **TINY).fit(str(tmp_path / "csv" / "*.csv"))
     values |= {"some rows weights": weights_of(model)}
-    rows = model.sample_to(tmp_path / "rows", 40_000, seed=1, part_rows=16_384)
+    rows = model.sample_to(tmp_path / "rows", 40_000, seed=1, file_rows=16_384)
     assert rows == 40_000
     written = pa.concat_tables([pa.parquet.read_table(p) for p in parts(tmp_path / "rows")])
     values["folder of rows"] = rows_of(written)
@@ -310,12 +307,17 @@ def test_two_processes(tmp_path):
 
 def test_flows(tmp_path):
     weekly_file(tmp_path / "week.csv", *FLOW_LINES * 60)
-    write_fields(tmp_path / "flows.parquet", [tmp_path / "week.csv"], held_out=0.1)
+    write_fields(tmp_path / "flows.parquet", [tmp_path / "week.csv"], valid_share=0.1)
     schema = flow_schema(rules=True)
     model = TabMT(steps=20, **TINY).fit(tmp_path / "flows.parquet", schema=schema)
     check("flows", {
         "weights": weights_of(model), "sample": rows_of(model.sample(200, seed=1))
     })  # fmt: skip
+
+
+def old_name(score) -> str:
+    """The name of a score when the values were taken."""
+    return score.name.replace("missing_", "gap_")
 
 
 def birds() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
@@ -337,11 +339,11 @@ def test_evaluation_and_searches():
     tuned = tune(train, "species", valid=valid, trials=3, space="paper", objective="likelihood",
                  fixed=fixed, workers=1)  # fmt: skip
     check("searches", {
-        "scores": plain({score.name: score.value for score in found.scores}),
-        "references": plain({score.name: score.reference for score in found.scores}),
+        "scores": plain({old_name(score): score.value for score in found.scores}),
+        "references": plain({old_name(score): score.reference for score in found.scores}),
         "columns": {name: [round(x, 12) for x in pair] for name, pair in found.columns.items()},
         "front": [[round(p.test_privacy, 9), round(p.test_quality, 9), *p.temperatures.values()]
-                  for p in (*front.points, *front.ray)],
+                  for p in (*front.points, *front.uniform)],
         "tried": [list(pair) for pair in front.tried],
         "tuned": [tuned.default.score, tuned.found.score, tuned.best.settings],
     })  # fmt: skip
@@ -377,7 +379,7 @@ def schema_of(path):
     return json.loads(run.stdout)
 
 
-RENAMED = {}  # of the entries of a column
+RENAMED = {"missing": "gaps", "missing_text": "gap_text"}  # since the values were taken
 
 
 def entries(schema) -> list[str]:

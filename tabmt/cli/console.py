@@ -1,69 +1,84 @@
-"""What the command line shows people: progress, small tables, what a model is."""
+"""What the command line shows: messages, progress, small tables. Everything goes to standard error.
+
+On a terminal, messages are printed through the console that draws the progress bar, so that the two
+never share a line. Elsewhere, messages are plain lines and progress is a line now and then.
+"""
 
 import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import click
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
     from tabmt.method.train import Progress
-    from tabmt.model.fitted import Learned
+    from tabmt.model.fitted import FittedModel
 
 log = logging.getLogger(__name__)
 
 PLOT_WIDTH, PLOT_HEIGHT = 64, 16
-QUIET_SECONDS = 10.0  # between progress lines where there is no terminal to draw on
+REPORT_SECONDS = 10.0  # between progress lines where there is no terminal
+
+_console: Any = None  # the console that is drawing a progress bar, if any
 
 
-def show(names: tuple[str, ...], rows: list[tuple[str, ...]], title: str) -> None:
-    """A small table for people, on standard error."""
+class MessageHandler(logging.Handler):
+    """Prints log messages, above the progress bar if there is one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = self.format(record)
+        if _console is None:
+            click.echo(message, err=True)
+        else:
+            _console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def _live_console() -> Iterator[Any]:
+    """A console to draw on; log messages go through it meanwhile."""
     from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
 
-    grid = Table(*names, title=escape(title))
-    for row in rows:
-        grid.add_row(*(escape(cell) for cell in row))
-    Console(stderr=True, highlight=False).print(grid)
+    global _console
+    _console = Console(stderr=True, highlight=False)
+    try:
+        yield _console
+    finally:
+        _console = None
 
 
-def one_speaks() -> bool:
-    """Join the processes that torchrun has started us with; True in the one that says and writes
-    what there is to, the others keep silent."""
-    from tabmt.method import distributed as processes
-
-    first = processes.join().rank == 0
-    if not first:
-        logging.getLogger("tabmt").setLevel(logging.WARNING)
-    return first
+def draws_progress() -> bool:
+    return sys.stderr.isatty() and log.getEffectiveLevel() <= logging.INFO
 
 
 @contextmanager
 def training_progress() -> Iterator[Callable[["Progress"], None]]:
-    """A live line with loss, speed and time left; on no terminal, a plain line now and then."""
-    if not sys.stderr.isatty() or log.getEffectiveLevel() > logging.INFO:
+    """A progress bar with loss, speed and time left; without a terminal, a line now and then."""
+    if not draws_progress():
         last = time.monotonic()
 
-        def say(progress: "Progress") -> None:
+        def report(progress: "Progress") -> None:
             nonlocal last
-            if time.monotonic() - last >= QUIET_SECONDS:
+            if time.monotonic() - last >= REPORT_SECONDS:
                 last = time.monotonic()
                 log.info(describe(progress))
 
-        yield say
+        yield report
         return
-    from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
+    from rich.table import Column
 
-    with Bar(
-        BarColumn(), TextColumn("{task.description}"), console=Console(stderr=True), transient=True
-    ) as bar:
+    text = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+    with (
+        _live_console() as console,
+        Bar(BarColumn(bar_width=12), text, console=console, transient=True) as bar,
+    ):
         task = bar.add_task("", total=1.0)
 
         def draw(progress: "Progress") -> None:
@@ -74,18 +89,16 @@ def training_progress() -> Iterator[Callable[["Progress"], None]]:
 
 
 def describe(progress: "Progress") -> str:
+    """One short line: it has to fit on a terminal of 80 columns beside the bar."""
     left = f"{progress.seconds_left / 60:.1f} min left"
     if progress.seconds_left < 60:
         left = f"{progress.seconds_left:.0f} s left"
-    held_out = "" if progress.valid is None else f"  held out {progress.valid:.4f}"
-    return (
-        f"step {progress.step}  loss {progress.loss:.4f}{held_out}  "
-        f"{progress.rows_per_second:,.0f} rows/s  {left}"
-    )
+    valid = "" if progress.valid_loss is None else f"  validation {progress.valid_loss:.3f}"
+    return f"step {progress.step}  loss {progress.loss:.3f}{valid}  {left}"
 
 
-def counted(batches: "Iterator[pa.Table]", rows: int | None) -> "Iterator[pa.Table]":
-    """The same batches, with a word on how far they are."""
+def report_rows(batches: "Iterator[pa.Table]", rows: int | None) -> "Iterator[pa.Table]":
+    """The same batches, with a log line now and then."""
     of = "" if rows is None else f" of {rows:,}"
     started = last = time.monotonic()
     done = 0
@@ -93,94 +106,129 @@ def counted(batches: "Iterator[pa.Table]", rows: int | None) -> "Iterator[pa.Tab
         done += batch.num_rows
         yield batch
         now = time.monotonic()
-        if now - last >= QUIET_SECONDS:
+        if now - last >= REPORT_SECONDS:
             last = now
             log.info("%s%s rows, %.0f rows/s", f"{done:,}", of, done / (now - started))
 
 
-def show_model(name: str, learned: "Learned") -> None:
-    """What a model was learned from, how, and what it knows of each column, on standard output."""
+def report_files(rows: int | None) -> Callable[[int], None]:
+    """A function that logs how many rows of a folder are written."""
+    of = "" if rows is None else f" of {rows:,}"
+    started, done = time.monotonic(), 0
+
+    def report(file_rows: int) -> None:
+        nonlocal done
+        done += file_rows
+        log.info("%s%s rows, %.0f s", f"{done:,}", of, time.monotonic() - started)
+
+    return report
+
+
+def show_table(names: tuple[str, ...], rows: list[tuple[str, ...]], title: str) -> None:
+    """A small table."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    card = learned.card
-    settings, summary = card.settings, card.summary
+    grid = Table(*names, title=escape(title))
+    for row in rows:
+        grid.add_row(*(escape(cell) for cell in row))
+    Console(stderr=True, highlight=False).print(grid)
+
+
+def is_main_process() -> bool:
+    """Join the processes that torchrun has started, if any; True in the one that reports and
+    writes. The others only show warnings."""
+    from tabmt.method import distributed
+
+    is_main = distributed.join().rank == 0
+    if not is_main:
+        logging.getLogger("tabmt").setLevel(logging.WARNING)
+    return is_main
+
+
+def show_model(name: str, model: "FittedModel") -> None:
+    """How a model was fitted, and what it knows of each column, on standard output."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     console = Console(highlight=False)
-    weights = 0 if learned.net is None else sum(p.numel() for p in learned.net.parameters())
-    console.print(f"[bold]{escape(name)}[/bold]: learned from {card.rows:,} rows, seed {card.seed}")
-    network = settings.network
-    console.print(
-        f"network   {network.network}, width {network.width}, depth {network.depth}, "
-        f"heads {network.heads}, dropout {network.dropout:g}, {weights:,} weights"
-    )
-    training = settings.train
-    console.print(
-        f"settings  batch size {training.batch_size}, learning rate {training.learning_rate:g}, "
-        f"target {training.target or 'none'}, threads {training.threads or 'not recorded'}",
-        markup=False,
-    )
-    if summary is None:
-        console.print("training  none: no column varies")
-    else:
-        loss = summary.valid_loss
-        held_out = "" if loss is None else f", held out {loss:.4f} nats per cell"
-        then = summary.finish_steps
-        on = f", then {then:,} steps with all rows" if then else ""
-        console.print(
-            f"training  {summary.steps:,} steps in {summary.seconds:.0f} s, ended by "
-            f"{summary.stopped}, weights of step {summary.best_step:,}{held_out}{on}"
-        )
-    if card.temperatures:
-        told = ", ".join(f"{name} {heat:.3g}" for name, heat in card.temperatures.items())
-        console.print(f"sampled   at temperatures {told}", markup=False)
-    versions = ", ".join(f"{name} {version}" for name, version in card.versions.items())
-    console.print(f"made with {versions}\n")
-    grid = Table("column", "kind", "type", "codes", "gaps", "why", box=None, pad_edge=False)
-    for coded in learned.codec.coded:
+    for line in _model_lines(name, model):
+        console.print(line, markup=False)
+    console.print()
+    grid = Table("column", "kind", "type", "codes", "missing", "reason", box=None, pad_edge=False)
+    for coded in model.codec.coded:
         column = coded.column
         codes = f"{coded.size:,}" if coded.has_tokens else "-"
-        cells = (column.name, column.kind, column.dtype, codes, column.gaps, column.reason)
+        cells = (column.name, column.kind, column.dtype, codes, column.missing, column.reason)
         grid.add_row(*(escape(cell) for cell in cells))
     console.print(grid)
 
 
+def _model_lines(name: str, model: "FittedModel") -> list[str]:
+    card = model.card
+    network, training, summary = card.settings.network, card.settings.train, card.summary
+    weights = 0 if model.net is None else sum(p.numel() for p in model.net.parameters())
+    lines = [
+        f"{name}: fitted on {card.rows:,} rows with seed {card.seed}",
+        f"network   {network.network}, width {network.width}, depth {network.depth}, "
+        f"heads {network.heads}, dropout {network.dropout:g}, {weights:,} weights",
+        f"settings  batch size {training.batch_size}, learning rate {training.learning_rate:g}, "
+        f"target {training.target or 'none'}, threads {training.threads or 'not recorded'}",
+    ]
+    if summary is None:
+        lines.append("training  none: no column varies")
+    else:
+        loss = summary.valid_loss
+        valid = "" if loss is None else f", validation loss {loss:.4f} nats per cell"
+        finish = summary.finish_steps
+        then = f", then {finish:,} steps with all rows" if finish else ""
+        lines.append(
+            f"training  {summary.steps:,} steps in {summary.seconds:.0f} s, stopped by "
+            f"{summary.stopped}, weights of step {summary.best_step:,}{valid}{then}"
+        )
+    if card.temperatures:
+        listed = ", ".join(f"{column} {t:.3g}" for column, t in card.temperatures.items())
+        lines.append(f"sampling  at temperatures {listed}")
+    versions = ", ".join(f"{package} {version}" for package, version in card.versions.items())
+    return [*lines, f"versions  {versions}"]
+
+
 @contextmanager
 def search_progress(names: tuple[str, ...]) -> "Iterator[Callable[[np.ndarray, int], None]]":
-    """The trials so far: on a terminal a live picture, otherwise a line for each that is new.
+    """The trials so far: on a terminal a live plot, otherwise a line for each new one.
 
-    It is given scores, (trials,) or (trials, 2), and how many trials there shall be.
+    It is called with scores, (trials,) or (trials, 2), and the number of trials.
     """
-    from rich.console import Console
+    shown = 0
+    if not draws_progress():
+
+        def report(scores: "np.ndarray", trials: int) -> None:
+            nonlocal shown
+            for index in range(shown, len(scores)):
+                pairs = zip(names, scores[index].ravel().tolist(), strict=True)
+                listed = ", ".join(f"{name} {value:.4f}" for name, value in pairs)
+                log.info("trial %d of %d: %s", index + 1, trials, listed)
+            shown = len(scores)
+
+        yield report
+        return
     from rich.live import Live
 
-    if not sys.stderr.isatty() or log.getEffectiveLevel() > logging.INFO:
-        known = 0
-
-        def say(scores: "np.ndarray", trials: int) -> None:
-            nonlocal known
-            for place in range(known, len(scores)):
-                pairs = zip(names, scores[place].ravel().tolist(), strict=True)
-                told = ", ".join(f"{name} {value:.4f}" for name, value in pairs)
-                log.info("trial %d of %d: %s", place + 1, trials, told)
-            known = len(scores)
-
-        yield say
-        return
-    with Live(console=Console(stderr=True, highlight=False), refresh_per_second=4) as live:
-        known = -1
+    with _live_console() as console, Live(console=console, refresh_per_second=4) as live:
 
         def draw(scores: "np.ndarray", trials: int) -> None:
-            nonlocal known
-            if len(scores) != known:
-                known = len(scores)
+            nonlocal shown
+            if len(scores) != shown or shown == 0:
+                shown = len(scores)
                 live.update(plot(scores, trials, names))
 
         yield draw
 
 
 def plot(scores: "np.ndarray", trials: int, names: tuple[str, ...]) -> str:
-    """Trials as a picture of letters: dots, and circles for those that no other beats."""
+    """Trials as a plot of characters: dots, and circles for those that no other beats."""
     import numpy as np
 
     from tabmt.search.front import non_dominated, signs
@@ -191,11 +239,11 @@ def plot(scores: "np.ndarray", trials: int, names: tuple[str, ...]) -> str:
     if len(names) == 1:
         return f"{head}: best {names[0]} {scores.max():.4f}, last {scores[-1]:.4f}"
     span = np.maximum(np.ptp(scores, axis=0), 1e-9)
-    places = ((scores - scores.min(0)) / span * (PLOT_WIDTH - 1, PLOT_HEIGHT - 1)).round()
+    cells = ((scores - scores.min(0)) / span * (PLOT_WIDTH - 1, PLOT_HEIGHT - 1)).round()
     grid = np.full((PLOT_HEIGHT, PLOT_WIDTH), " ")
     best = non_dominated(scores * signs(*names))
-    for mark, which in (("·", ~best), ("o", best)):
-        x, y = places[which].astype(int).T
+    for mark, chosen in (("·", ~best), ("o", best)):
+        x, y = cells[chosen].astype(int).T
         grid[PLOT_HEIGHT - 1 - y, x] = mark
     low, high = scores.min(0), scores.max(0)
     lines = [head, f"{names[1]} {high[1]:.4f}", *("| " + "".join(row) for row in grid)]

@@ -1,4 +1,4 @@
-"""The commands for network flows, `tabmt netflow`; like `cli`, each calls the library."""
+"""The commands for network flows: netflow read, schema, write."""
 
 import datetime
 import json
@@ -22,23 +22,26 @@ ALL = "all"
 
 @click.group()
 def netflow() -> None:
-    """Network flows of CIDDS-001: read the published files, write files of the same form."""
+    """Read and write network flows of CIDDS-001."""
 
 
 @netflow.command()
 @click.argument("files", nargs=-1, required=True)
-@click.option("--output", "-o", required=True, help="the table of fields to write")
-@click.option("--class", "label", default="normal", show_default=True, help=f"or {ALL!r}")
-@click.option("--valid", help="put some of the flows into this file instead")
+@click.option("--output", "-o", required=True, help="table of fields to write")
+@click.option(
+    "--class", "label", default="normal", show_default=True,
+    help=f"class of the flows to read, or {ALL!r}",
+)  # fmt: skip
+@click.option("--valid", help="write some of the flows to this file instead, for validation")
 @click.option(
     "--share", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05,
-    show_default=True, help="of the flows that --valid gets",
+    show_default=True, help="share of the flows for --valid",
 )  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, help="of that choice")
+@click.option("--seed", type=int, default=0, show_default=True, help="random seed of that choice")
 def read(
     files: tuple[str, ...], output: str, label: str, valid: str | None, share: float, seed: int
 ) -> None:
-    """Turn weekly FILES into the sixteen fields that the paper learns.
+    """Turn weekly FILES into the paper's sixteen fields.
 
     \b
     Example:
@@ -47,26 +50,28 @@ def read(
     from tabmt.netflow import write_fields
 
     if valid is not None and Path(valid).resolve() == Path(output).resolve():
-        raise UserError(f"--valid and --output are one file, {output!r}; name two.")
+        raise UserError(f"--valid and --output are the same file, {output!r}; name two.")
     for target in filter(None, (output, valid)):
         if file_to_write(target).resolve() in [Path(file).resolve() for file in files]:
             raise UserError(f"{target!r} is one of the files to read; name another to write.")
-    kept = write_fields(output, files, label=None if label == ALL else label,
-                        held_out=share if valid else 0.0, seed=seed)  # fmt: skip
-    log.info("%s flows are in %s", f"{kept:,}", output)
+    selected = None if label == ALL else label
+    valid_share = share if valid else 0.0
+    count = write_fields(output, files, label=selected, valid_share=valid_share, seed=seed)
+    log.info("wrote %s flows to %s", f"{count:,}", output)
     if valid:
-        apart = write_fields(valid, files, label=None if label == ALL else label,
-                             held_out=share, only_held_out=True, seed=seed)  # fmt: skip
-        log.info("%s flows are in %s", f"{apart:,}", valid)
+        count = write_fields(valid, files, label=selected, valid_share=share, only_valid=True,
+                             seed=seed)  # fmt: skip
+        log.info("wrote %s flows to %s", f"{count:,}", valid)
 
 
 @netflow.command()
 @click.option("--output", "-o", help="write to this file instead of standard output")
-@click.option("--rules", is_flag=True, help="with the seven invariants: rows then keep them")
+@click.option("--rules", is_flag=True, help="with the seven invariants, which rows then satisfy")
 def schema(output: str | None, rules: bool) -> None:
-    """A schema in which every field is a category, as in the paper.
+    """Write a schema in which every field is a category.
 
-    With --rules it is also a file for `tabmt evaluate --rules`.
+    That is what the paper does. With --rules, the file can also be passed to `tabmt evaluate
+    --rules`.
 
     \b
     Example:
@@ -85,31 +90,32 @@ def schema(output: str | None, rules: bool) -> None:
 
 @netflow.command()
 @click.argument("table")
-@click.option("--output", "-o", required=True, help="the weekly file to write")
+@click.option("--output", "-o", required=True, help="weekly file to write")
 @click.option(
-    "--week", type=click.DateTime(["%Y-%m-%d"]), required=True, help="a day of the week they lie in"
+    "--week", type=click.DateTime(["%Y-%m-%d"]), required=True, help="a day of the flows' week"
 )
-@click.option("--class", "label", default="normal", show_default=True, help="of all the flows")
-@click.option("--attack-type", "attack", default="---", show_default=True, help="of all the flows")
+@click.option("--class", "label", default="normal", show_default=True, help="class of all flows")
+@click.option(
+    "--attack-type", "attack", default="---", show_default=True, help="type of attack of all flows"
+)
 def write(table: str, output: str, week: datetime.datetime, label: str, attack: str) -> None:
-    """Turn a TABLE of fields into a file as CIDDS-001 publishes them.
+    """Turn a TABLE of fields into a weekly file.
 
     \b
     Example:
       tabmt netflow write synthetic.parquet -o synthetic-week.csv --week 2017-03-20
     """
-    from tabmt.data import files as tables
+    from tabmt.data.dataset import Dataset
     from tabmt.netflow import to_flows, write_flows
     from tabmt.netflow.cidds import BATCH_ROWS
 
-    found, _ = tables.batches(table, BATCH_ROWS)
     rows = 0
 
     def flows() -> "Iterator[pa.Table]":
         nonlocal rows
-        for part in found:
-            rows += part.num_rows
-            yield to_flows(part, week.date(), label=label, attack=attack)
+        for batch in Dataset.open(table).batches(BATCH_ROWS):
+            rows += batch.num_rows
+            yield to_flows(batch, week.date(), label=label, attack=attack)
 
     write_flows(output, flows())
-    log.info("%s flows are in %s", f"{rows:,}", output)
+    log.info("wrote %s flows to %s", f"{rows:,}", output)

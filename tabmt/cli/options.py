@@ -1,4 +1,4 @@
-"""Small notations of the command line that click does not read by itself."""
+"""Options of the command line: generated from the settings, grouped, parsed and checked."""
 
 import dataclasses
 import os
@@ -14,7 +14,7 @@ from tabmt.config import PRESETS, Engine
 from tabmt.errors import UserError
 
 INTERRUPTED = 130
-BESIDE_MODELS = (".json", ".toml", ".trials", ".svg", ".png", ".html")  # endings of other outputs
+OTHER_SUFFIXES = (".json", ".toml", ".trials", ".svg", ".png", ".html")  # of files besides models
 
 
 class OneSentence(click.ClickException):
@@ -24,7 +24,7 @@ class OneSentence(click.ClickException):
 
 
 class Commands(click.Group):
-    """User errors become one clear line and exit code 2; our bugs keep their traceback."""
+    """User errors become one line and exit code 2; bugs keep their traceback."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -35,15 +35,91 @@ class Commands(click.Group):
             raise SystemExit(INTERRUPTED) from None
 
 
-def file_to_write(output: str, endings: tuple[str, ...] = ()) -> Path:
-    """Said before the work, not after it."""
+class GroupedOption(click.Option):
+    """An option that `--help` lists under a heading."""
+
+    def __init__(self, *args: Any, group: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose options are listed in groups."""
+
+    GROUPS = ("Output", "Data", "Network", "Training", "Hardware", "Other")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+        for group in self.GROUPS:
+            own = [option for option in options if getattr(option, "group", "Other") == group]
+            with formatter.section(group):
+                formatter.write_dl([r for o in own if (r := o.get_help_record(ctx)) is not None])
+
+
+def options_from(*config_classes: type[Any]) -> Callable[[Any], Any]:
+    """Turn every field of config dataclasses into an option."""
+
+    def decorate(command: Any) -> Any:
+        for config_class in reversed(config_classes):
+            for item in reversed(dataclasses.fields(config_class)):
+                command = _option(item)(command)
+        return command
+
+    return decorate
+
+
+def _option(item: dataclasses.Field[Any]) -> Callable[[Any], Any]:
+    rule = item.metadata
+    auto = rule.get("auto", False)
+    default = None if auto else item.default
+    settings: dict[str, Any] = {"help": rule["help"], "default": default}
+    if "group" in rule:
+        settings |= {"cls": GroupedOption, "group": rule["group"]}
+    if "flag" in rule:
+        return click.option(rule["flag"], item.name, show_default=True, **settings)
+    if rule.get("multiple"):
+        settings |= {"multiple": True, "default": (), "help": f"{rule['help']}; repeatable"}
+    elif "choices" in rule:
+        settings["type"] = click.Choice(rule["choices"])
+    else:
+        settings["type"] = rule.get("type", type(item.default))
+    show = "chosen for the table" if auto else settings["default"] not in (None, ())
+    flag = f"--{item.name.replace('_', '-')}"
+    return click.option(flag, item.name, show_default=show, metavar=rule.get("metavar"), **settings)
+
+
+def engine_option(what: str, **settings: Any) -> Callable[[Any], Any]:
+    """--engine, for commands whose work can be distributed."""
+    return click.option(
+        "--engine",
+        type=click.Choice(get_args(Engine)),
+        default="local",
+        show_default=True,
+        help=f"{what} on this machine, or on a Ray cluster (RAY_ADDRESS, or one started here)",
+        **settings,
+    )
+
+
+def threads_option(command: Any) -> Any:
+    """--threads, for commands that use a model."""
+    threads = click.option(
+        "--threads", type=click.IntRange(min=1), help="number of CPU threads  [default: 1]"
+    )
+    return threads(command)
+
+
+# --- files ---------------------------------------------------------------------------------
+
+
+def file_to_write(output: str, suffixes: tuple[str, ...] = ()) -> Path:
+    """See that a file can be written: before the work, not after it."""
     target = Path(output)
     if not target.parent.is_dir():
         raise UserError(f"There is no folder {str(target.parent)!r} to write {target.name!r} into.")
     if target.is_dir():
         raise UserError(f"{output!r} is a folder; name a file to write.")
-    if endings and target.suffix not in endings:
-        raise UserError(f"{output!r} must end in {' or '.join(endings)}.")
+    if suffixes and target.suffix not in suffixes:
+        raise UserError(f"{output!r} must end in {' or '.join(suffixes)}.")
     probe = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         probe.touch()
@@ -54,40 +130,51 @@ def file_to_write(output: str, endings: tuple[str, ...] = ()) -> Path:
 
 
 def model_to_write(output: str) -> Path:
-    """A model that took the name of a table would take its place, and the table would be lost."""
+    """A model that took the name of a table would replace it, and the table would be lost."""
     from tabmt.data.files import SUFFIXES
 
     target = file_to_write(output)
-    if target.name.lower().endswith((*SUFFIXES, *BESIDE_MODELS)):
-        raise UserError(
-            f"{output!r} has the ending of another kind of file; name the model NAME.tabmt."
-        )
+    if target.name.lower().endswith((*SUFFIXES, *OTHER_SUFFIXES)):
+        raise UserError(f"{output!r} ends like another kind of file; name the model NAME.tabmt.")
     return target
 
 
 def keep_apart(written: Sequence[str], given: Sequence[str | None]) -> None:
-    """No file that a command writes may be another of them, or one that it was given."""
-    known = {Path(name).resolve() for name in given if name is not None}
+    """No file that a command writes may be another of them, or one of its inputs."""
+    used = {Path(name).resolve() for name in given if name is not None}
     for name in written:
         path = Path(name).resolve()
-        if path in known:
-            raise UserError(f"{name!r} would be written over another file of this command.")
-        known.add(path)
+        if path in used:
+            raise UserError(f"{name!r} would overwrite another file of this command.")
+        used.add(path)
+
+
+# --- values --------------------------------------------------------------------------------
+
+
+def parse_draw_options(options: dict[str, Any], names: list[str]) -> dict[str, Any]:
+    """The options of drawing as the library takes them; `names` are the model's columns."""
+    parsed = {**options, "temperature": parse_temperatures(options["temperature"], names)}
+    if "where" in options:
+        parsed["where"] = options["where"] or None
+    if options.get("balance") is not None:
+        parsed["balance"] = parse_balance(options["balance"])
+    return parsed
 
 
 def parse_temperatures(given: tuple[str, ...], names: list[str]) -> dict[str, float]:
     """`1.1` for all columns, `age=1.5` for one; later ones win."""
-    heat: dict[str, float] = {}
+    temperatures: dict[str, float] = {}
     for text in given:
         name, equals, number = text.rpartition("=")
         try:
             value = float(number)
         except ValueError:
             raise UserError(
-                f"The temperature {text!r} is not a number, nor of the form COLUMN=NUMBER."
+                f"The temperature {text!r} is neither a number nor of the form COLUMN=NUMBER."
             ) from None
-        heat |= {name: value} if equals else dict.fromkeys(names, value)
-    return heat
+        temperatures |= {name: value} if equals else dict.fromkeys(names, value)
+    return temperatures
 
 
 def parse_keep(given: str) -> list[str] | int:
@@ -100,47 +187,24 @@ def parse_balance(given: str) -> str | dict[str, dict[Any, float]]:
     if not colon:
         return name
     shares: dict[Any, float] = {}
-    for part in rest.split(","):
-        value, _, number = part.rpartition("=")
+    for pair in rest.split(","):
+        value, _, number = pair.rpartition("=")
         try:
             shares[value.strip()] = float(number)
         except ValueError:
             raise UserError(
-                f"The share {part!r} of --balance is not of the form VALUE=NUMBER."
+                f"The share {pair!r} of --balance is not of the form VALUE=NUMBER."
             ) from None
     return {name: shares}
 
 
-def options_from(*config_classes: type[Any]) -> Callable[[Any], Any]:
-    """Turn every field of the config dataclasses into an option."""
-
-    def decorate(command: Any) -> Any:
-        for config_class in reversed(config_classes):
-            for item in reversed(dataclasses.fields(config_class)):
-                choices = item.metadata.get("choices")
-                kind = item.metadata.get("type", type(item.default))
-                auto = item.metadata.get("auto", False)
-                default = None if auto else item.default
-                command = click.option(
-                    f"--{item.name.replace('_', '-')}",
-                    item.name,
-                    type=click.Choice(choices) if choices else kind,
-                    default=default,
-                    show_default="chosen for the table" if auto else default is not None,
-                    help=item.metadata["help"],
-                )(command)
-        return command
-
-    return decorate
-
-
 def read_config(path: str, allowed: Collection[str]) -> dict[str, Any]:
-    """Settings from a TOML file that `tabmt tune` or a person wrote, or one of the paper's."""
+    """Settings from a TOML file that `tabmt tune` or a person wrote, or one of the presets."""
     if path in PRESETS:
         return dict(PRESETS[path])
     try:
         with open(path, "rb") as file:
-            found = tomllib.load(file)
+            settings = tomllib.load(file)
     except FileNotFoundError as error:
         raise UserError(
             f"There is no configuration file {path!r}; give a TOML file, or the name of one of the "
@@ -152,31 +216,20 @@ def read_config(path: str, allowed: Collection[str]) -> dict[str, Any]:
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"The configuration file {path!r} is not valid TOML: {error}.") from error
-    for name in found:
+    for name in settings:
         if name not in allowed:
             raise UserError(
                 f"The configuration file {path!r} sets {name!r}, but the settings are: "
                 f"{', '.join(allowed)}."
             )
-    return found
+    return settings
 
 
-def typed_by_user(values: dict[str, Any]) -> dict[str, Any]:
-    """Those of a command's options that stand on the command line."""
+def given_on_command_line(values: dict[str, Any]) -> dict[str, Any]:
+    """Those of a command's options that the user has typed."""
     context = click.get_current_context()
     return {
         name: value
         for name, value in values.items()
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-
-
-def engine_option(help: str) -> Callable[[Any], Any]:
-    """--engine, for commands whose work falls into pieces."""
-    return click.option(
-        "--engine",
-        type=click.Choice(get_args(Engine)),
-        default="local",
-        show_default=True,
-        help=f"{help}: here, or on the Ray cluster that RAY_ADDRESS names or that is started here",
-    )

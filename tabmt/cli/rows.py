@@ -1,136 +1,169 @@
-"""The commands that use a model: sample, impute, score.
-
-For `cli`. As there, everything heavy is imported inside the commands.
-"""
+"""The commands that use a model: sample, complete, like, impute, score."""
 
 import logging
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from tabmt.cli.console import counted
-from tabmt.cli.options import engine_option, parse_balance, parse_keep, parse_temperatures
-from tabmt.config import Decode, Engine, Imputation
+from tabmt.cli.console import report_files, report_rows
+from tabmt.cli.options import (
+    engine_option,
+    options_from,
+    parse_draw_options,
+    parse_keep,
+    threads_option,
+)
+from tabmt.config import DrawOptions, Engine, Imputation, SampleOptions
 from tabmt.errors import UserError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tabmt.estimator import TabMT
+
 log = logging.getLogger(__name__)
+
+FILE = "CSV, Parquet or Arrow file to write; - for CSV on standard output"
+SEED = "random seed; the same seed gives the same rows"
+
+
+def _load(model: str, threads: int | None) -> "TabMT":
+    from tabmt.estimator import TabMT
+
+    loaded: TabMT = TabMT.load(model).set_params(threads=threads)
+    return loaded
+
+
+def _write(model: "TabMT", output: str, batches: "Iterator[pa.Table]", rows: int | None) -> None:
+    """Write rows as they are made."""
+    from tabmt.data import files
+
+    files.write_file(output, model.schema_, report_rows(batches, rows))
+    if output != files.STDOUT:
+        log.info("wrote %s", output if rows is None else f"{rows:,} rows to {output}")
+
+
+def _check_output(output: str) -> None:
+    """See that the name of a file says its format: before the work, not after it."""
+    from tabmt.data import files
+
+    if output != files.STDOUT:
+        files.file_kind(Path(output))
+
+
+def _is_folder(output: str, engine: Engine) -> bool:
+    """Whether a folder of files is asked for."""
+    if output.endswith(("/", os.sep)) or Path(output).is_dir():
+        return True
+    if engine != "local":
+        raise UserError(
+            f"--engine {engine} writes a folder of files, but the output is {output!r}; "
+            "end it with a slash."
+        )
+    return False
 
 
 @click.command()
 @click.argument("model")
-@click.option("--rows", "-n", type=click.IntRange(min=0), help="how many rows")
+@click.option("--rows", "-n", type=click.IntRange(min=0), required=True, help="number of rows")
 @click.option(
     "--output",
     "-o",
     default="-",
-    help="CSV, Parquet or Arrow file; - is CSV on stdout; NAME/ a folder of Parquet files",
+    help=f"{FILE}; NAME/ for a folder of Parquet files  [default: -]",
 )
-@click.option("--seed", type=int, help="the same seed, the same rows")
-@click.option(
-    "--where",
-    multiple=True,
-    metavar="CONDITION",
-    help='"age in 30..40", "sex = Female", "city in {Oslo, Bergen}", "x is missing"; repeatable',
-)
-@click.option(
-    "--balance",
-    metavar="COLUMN[:VALUE=SHARE,...]",
-    help="each value of a column equally often, or in these shares",
-)
-@click.option("--prompts", help="a table whose rows are completed: gaps and absent columns drawn")
-@click.option("--like", help="a table of rows to be like; needs --keep")
-@click.option(
-    "--keep", help="with --like: columns that stay (a,b,c), or how many cells of each row"
-)
-@click.option(
-    "--temperature",
-    multiple=True,
-    metavar="T | COLUMN=T",
-    help="above 1 more novel, below 1 more typical; for all columns or for one; repeatable",
-)
-@click.option("--complete", is_flag=True, help="leave no gaps")
-@click.option(
-    "--decode",
-    type=click.Choice(get_args(Decode)),
-    default="inside",
-    show_default=True,
-    help="numbers drawn inside their bin, or its centre as in the paper",
-)
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads")
-@engine_option("where the files of a folder are made")
+@options_from(SampleOptions)
+@threads_option
+@engine_option("write the files of a folder")
 def sample(
-    model: str,
-    rows: int | None,
-    output: str,
-    seed: int | None,
-    where: tuple[str, ...],
-    balance: str | None,
-    prompts: str | None,
-    like: str | None,
-    keep: str | None,
-    temperature: tuple[str, ...],
-    complete: bool,
-    decode: Decode,
-    threads: int | None,
-    engine: Engine,
+    model: str, rows: int, output: str, threads: int | None, engine: Engine, **options: Any
 ) -> None:
-    """Generate rows from MODEL; they are written as they are made.
+    """Generate new rows from MODEL.
 
-    With an output that ends with a slash the same rows are written as Parquet files of a million
-    rows each; cut off, the same command goes on with those that are missing.
+    With an output that ends with a slash, the same rows are written as Parquet files of a million
+    rows each. If that is interrupted, run the same command again: finished files are kept.
 
     \b
     Example:
       tabmt sample people.tabmt -n 1000 -o synthetic.csv --temperature 1.1 --temperature age=1.5
       tabmt sample people.tabmt -n 500 --where "sex = Female" --where "age in 30..40" -o women.csv
-      tabmt sample people.tabmt --prompts half_known.csv -o completed.csv
       tabmt sample people.tabmt -n 100000000 -o rows/ --seed 1 --engine ray
     """
-    from tabmt.data import files as tables
-    from tabmt.estimator import TabMT
-
-    if like is not None and keep is None:
-        raise UserError(
-            "--like needs --keep: the columns that stay, or how many cells of each row."
-        )
-    if rows is None and prompts is None and like is None:
-        raise UserError("How many rows? Give -n, or a table of prompts.")
-    in_parts = _is_folder(output, engine)
-    if in_parts and not (prompts is None and like is None and keep is None):
-        raise UserError("A folder of files takes a number of rows; give a file for prompts.")
-    if in_parts and seed is None:
-        raise UserError("A folder of files needs --seed, so that the same command can go on.")
-    loaded = TabMT.load(model).set_params(threads=threads)
-    how: dict[str, Any] = {
-        "temperature": parse_temperatures(temperature, loaded.schema_.names),
-        "complete": complete,
-        "decode": decode,
-        "where": where or None,
-        "balance": None if balance is None else parse_balance(balance),
-    }
-    if in_parts:
-        assert rows is not None and seed is not None
-        tell = _progress(rows)
-        loaded.sample_to(output, rows, seed=seed, engine=engine, on_part=tell, **how)
+    is_folder = _is_folder(output, engine)
+    if is_folder and options["seed"] is None:
+        raise UserError("A folder of files needs --seed, so that the same command can continue.")
+    loaded = _load(model, threads)
+    options = parse_draw_options(options, loaded.schema_.names)
+    if is_folder:
+        loaded.sample_to(output, rows, engine=engine, on_file=report_files(rows), **options)
         log.info("wrote %s rows to %s", f"{rows:,}", output)
         return
-    if output != tables.STDOUT:
-        tables.file_kind(Path(output))
-    batches = loaded.sample_batches(
-        rows,
-        seed=seed,
-        **how,
-        prompts=prompts,
-        like=like,
-        keep=None if keep is None else parse_keep(keep),
-    )
-    tables.write_file(output, loaded.schema_, counted(batches, rows))
-    if output != tables.STDOUT:
-        log.info("wrote %s", output if rows is None else f"{rows:,} rows to {output}")
+    _check_output(output)
+    _write(loaded, output, loaded.sample_batches(rows, **options), rows)
+
+
+@click.command()
+@click.argument("model")
+@click.argument("table")
+@click.option("--output", "-o", default="-", help=f"{FILE}  [default: -]")
+@options_from(DrawOptions)
+@threads_option
+def complete(model: str, table: str, output: str, threads: int | None, **options: Any) -> None:
+    """Complete the rows of TABLE, whose cells are prompts.
+
+    Missing values, and columns that TABLE does not have, are generated. Known cells stay as they
+    are.
+
+    \b
+    Example:
+      tabmt complete people.tabmt half_known.csv -o completed.csv
+    """
+    loaded = _load(model, threads)
+    options = parse_draw_options(options, loaded.schema_.names)
+    _check_output(output)
+    _write(loaded, output, loaded.complete_batches(table, **options), None)
+
+
+@click.command()
+@click.argument("model")
+@click.argument("table")
+@click.option(
+    "--rows", "-n", type=click.IntRange(min=0), help="number of rows  [default: as TABLE]"
+)
+@click.option(
+    "--keep",
+    required=True,
+    help="columns that are kept (a,b,c), or a number of random cells of each row",
+)
+@click.option("--output", "-o", default="-", help=f"{FILE}  [default: -]")
+@options_from(DrawOptions)
+@threads_option
+def like(
+    model: str,
+    table: str,
+    rows: int | None,
+    keep: str,
+    output: str,
+    threads: int | None,
+    **options: Any,
+) -> None:
+    """Generate rows like those of TABLE.
+
+    Some cells of each row are kept, the others are generated. With --rows, the rows of TABLE are
+    used in turn.
+
+    \b
+    Example:
+      tabmt like people.tabmt half_known.csv --keep group,height -n 100 -o similar.csv
+    """
+    loaded = _load(model, threads)
+    options = parse_draw_options(options, loaded.schema_.names)
+    _check_output(output)
+    batches = loaded.like_batches(table, rows, keep=parse_keep(keep), **options)
+    _write(loaded, output, batches, rows)
 
 
 @click.command()
@@ -140,24 +173,24 @@ def sample(
     "--output",
     "-o",
     required=True,
-    help="CSV, Parquet or Arrow file to write; NAME/ a folder of Parquet files",
+    help="CSV, Parquet or Arrow file to write; NAME/ for a folder of Parquet files",
 )
 @click.option(
     "--how",
     type=click.Choice(get_args(Imputation)),
     default="draw",
     show_default=True,
-    help="a draw from what the row leaves open, the likeliest value, or the expected number",
+    help="a random draw given the known cells, the likeliest value, or the expected number",
 )
 @click.option(
     "--draws",
     type=click.IntRange(min=1),
-    help="so many tables, NAME.1.csv and on: multiple imputation",
+    help="write this many tables, NAME.1.csv and so on, for multiple imputation",
 )
 @click.option("--column", "columns", multiple=True, help="fill only this column; repeatable")
-@click.option("--seed", type=int, default=0, show_default=True, help="the same seed, the same rows")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads")
-@engine_option("where the files of a folder are made")
+@click.option("--seed", type=int, default=0, show_default=True, help=SEED)
+@threads_option
+@engine_option("write the files of a folder")
 def impute(
     model: str,
     table: str,
@@ -169,112 +202,101 @@ def impute(
     threads: int | None,
     engine: Engine,
 ) -> None:
-    """Fill the gaps of TABLE by MODEL; every known cell stays as it is.
+    """Fill the missing values of TABLE.
 
-    With an output that ends with a slash, TABLE may be a folder or a pattern of files, and the
-    output is Parquet files; cut off, the same command goes on with those that are missing.
+    Every known cell stays as it is. TABLE may be a file, a folder of files or a pattern. With an
+    output that ends with a slash, Parquet files are written. If that is interrupted, run the same
+    command again: finished files are kept.
 
     \b
     Example:
       tabmt impute people.tabmt people.csv -o complete.csv
       tabmt impute people.tabmt 'months/*.parquet' -o complete/ --engine ray
     """
-    from tabmt.data import files as tables
-    from tabmt.estimator import TabMT
-    from tabmt.model.generate import BATCH_ROWS
+    from tabmt.data import files
 
-    loaded = TabMT.load(model).set_params(threads=threads)
+    loaded = _load(model, threads)
+    chosen = columns or None
     if _is_folder(output, engine):
         if draws is not None:
-            raise UserError("--draws goes with one file; give each folder a --seed of its own.")
-        made = loaded.impute_to(
+            raise UserError("--draws needs a file as output; use a --seed for each folder instead.")
+        rows = loaded.impute_to(
             output,
             table,
             how=how,
-            columns=columns or None,
+            columns=chosen,
             seed=seed,
             engine=engine,
-            on_part=_progress(None),
+            on_file=report_files(None),
         )
-        log.info("wrote %s rows to %s", f"{made:,}", output)
+        log.info("wrote %s rows to %s", f"{rows:,}", output)
         return
-    tables.file_kind(Path(output))
+    files.file_kind(Path(output))
     if draws is not None and how != "draw":
-        raise UserError(f"--draws goes with --how draw; {how} gives the same table every time.")
+        raise UserError(f"--draws needs --how draw; {how} gives the same table every time.")
     warned: set[str] = set()
     for draw in range(draws or 1):
-        target = output if draws is None else tables.numbered(output, draw + 1)
-        given, count = tables.batches(table, BATCH_ROWS)
-        filled = loaded.impute_batches(
-            counted(given, count),
-            how=how,
-            columns=columns or None,
-            seed=seed,
-            draw=draw,
-            warned=warned,
-        )
-        tables.write_like(target, table, loaded.learned_.codec.read, loaded.schema_, filled)
+        target = output if draws is None else files.numbered(output, draw + 1)
+        _impute_file(loaded, table, target, how=how, columns=chosen, seed=seed, draw=draw,
+                     warned=warned)  # fmt: skip
         log.info("wrote %s", target)
+
+
+def _impute_file(model: "TabMT", table: str, target: str, **options: Any) -> None:
+    from tabmt.data import files
+    from tabmt.data.dataset import Dataset
+    from tabmt.data.typed import in_schema_types
+    from tabmt.model.generate import BATCH_ROWS
+
+    dataset = Dataset.open(table)
+    batches = report_rows(dataset.batches(BATCH_ROWS), dataset.known_num_rows)
+    files.write_like(
+        target,
+        dataset.source.kind,
+        lambda batch: in_schema_types(batch, model.schema_),
+        model.schema_,
+        model.impute_batches(batches, **options),
+    )
 
 
 @click.command()
 @click.argument("model")
 @click.argument("table")
-@click.option("--output", "-o", default="-", help="CSV, Parquet or Arrow file; - is CSV on stdout")
+@click.option("--output", "-o", default="-", help=f"{FILE}  [default: -]")
 @click.option(
     "--orders",
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
-    help="orders of columns to take the mean over: more are steadier and slower",
+    help="column orders to average over: more are more precise and slower",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="the same seed, same scores")
-@click.option("--threads", type=click.IntRange(min=1), help="CPU threads")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="random seed of the column orders"
+)
+@threads_option
 def score(model: str, table: str, output: str, orders: int, seed: int, threads: int | None) -> None:
-    """Tell for each row of TABLE how usual it is to MODEL: log-likelihood and anomaly score.
+    """Score how usual each row of TABLE is.
+
+    For each row: its log-likelihood under MODEL, an anomaly score (higher is more unusual), and its
+    most unusual column.
 
     \b
     Example:
       tabmt score people.tabmt new_people.csv -o scores.csv
     """
-    from tabmt.data import files as tables
-    from tabmt.data.schema import plain_schema
-    from tabmt.estimator import TabMT
+    from tabmt.data import files
+    from tabmt.data.dataset import Dataset
+    from tabmt.data.schema import Schema
     from tabmt.model.generate import BATCH_ROWS
     from tabmt.model.score import SCORES
 
-    loaded = TabMT.load(model).set_params(threads=threads)
-    if output != tables.STDOUT:
-        tables.file_kind(Path(output))
-    given, count = tables.batches(table, BATCH_ROWS)
-    found = (
-        loaded.score(part, orders=orders, seed=seed, kind="arrow") for part in counted(given, count)
+    loaded = _load(model, threads)
+    _check_output(output)
+    dataset = Dataset.open(table)
+    scores = (
+        loaded.score(batch, orders=orders, seed=seed, output="arrow")
+        for batch in report_rows(dataset.batches(BATCH_ROWS), dataset.known_num_rows)
     )
-    tables.write_file(output, plain_schema(SCORES), found)
-    if output != tables.STDOUT:
+    files.write_file(output, Schema.of_table(SCORES), scores)
+    if output != files.STDOUT:
         log.info("wrote %s", output)
-
-
-def _is_folder(output: str, engine: Engine) -> bool:
-    """Whether files in a folder are asked for."""
-    if output.endswith(("/", os.sep)) or Path(output).is_dir():
-        return True
-    if engine != "local":
-        raise UserError(
-            f"--engine {engine} writes a folder of files, but the output is {output!r}; "
-            "end it with a slash."
-        )
-    return False
-
-
-def _progress(rows: int | None) -> Callable[[int], None]:
-    """Says how far the parts are."""
-    of = "" if rows is None else f" of {rows:,}"
-    started, done = time.monotonic(), 0
-
-    def tell(part: int) -> None:
-        nonlocal done
-        done += part
-        log.info("%s%s rows, %.0f s", f"{done:,}", of, time.monotonic() - started)
-
-    return tell

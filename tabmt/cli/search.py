@@ -1,32 +1,43 @@
-"""The commands that search, `tabmt pareto` and `tabmt tune`; like `cli`, each calls the library."""
+"""The commands that search: pareto, tune."""
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from tabmt.cli.console import search_progress, show
+from tabmt.cli.console import search_progress, show_table
 from tabmt.cli.options import INTERRUPTED, file_to_write, keep_apart, model_to_write
 from tabmt.config import Objective, Privacy, Quality, SamplerName, SpaceName
-from tabmt.errors import read_json
+from tabmt.json_files import read_json
+
+if TYPE_CHECKING:
+    from tabmt.search.front import Front, Point
 
 log = logging.getLogger(__name__)
 
 MINUTES = click.FloatRange(min=0, min_open=True)
+COUNT = click.IntRange(min=1)
 PICTURES = (".svg", ".png", ".html")
 
 
 def shared_options(command: Any) -> Any:
+    """The options of both searches."""
     for option in reversed(
         (
-            click.option("--target", help="the column to predict"),
-            click.option("--storage", help="file or database URL of the trials; the same goes on"),
-            click.option("--study", help="its name among others in a database that many share"),
-            click.option("--workers", type=click.IntRange(min=1), help="processes  [one per core]"),
-            click.option("--catboost", "catboost_file", help="a JSON file of CatBoost settings"),
-            click.option("--seed", type=int, default=0, show_default=True, help="of the search"),
+            click.option("--target", help="column to predict"),
+            click.option(
+                "--storage",
+                help="file or database URL in which trials are stored; use it again to resume "
+                "[default: NAME.trials beside the output]",
+            ),
+            click.option("--study", help="name of the search in a database with several"),
+            click.option("--workers", type=COUNT, help="processes  [default: one per core]"),
+            click.option("--catboost", "catboost_file", help="JSON file of CatBoost settings"),
+            click.option(
+                "--seed", type=int, default=0, show_default=True, help="random seed of the search"
+            ),
         )
     ):
         command = option(command)
@@ -35,35 +46,32 @@ def shared_options(command: Any) -> Any:
 
 @click.group()
 def pareto() -> None:
-    """Trade privacy for quality: search temperatures, choose a point, draw the front."""
+    """Trade privacy for quality by temperatures."""
 
 
 @pareto.command()
 @click.argument("model")
-@click.option("--train", required=True, help="the table that MODEL was fitted on")
-@click.option("--val", "--valid", "valid", required=True, help="real rows that MODEL has not seen")
-@click.option("--test", help="more such rows, for the last scoring; without it half of --val")
-@click.option("--output", "-o", required=True, help="the front to write, NAME.json")
-@click.option("--trials", type=click.IntRange(min=1), default=100, show_default=True)
-@click.option("--minutes", type=MINUTES, help="begin no trial after so long")
+@click.option("--train", required=True, help="table on which MODEL was fitted")
+@click.option("--valid", required=True, help="real rows that MODEL has not seen")
+@click.option("--test", help="more such rows, for the last scoring  [default: half of --valid]")
+@click.option("--output", "-o", required=True, help="front to write, NAME.json")
+@click.option("--trials", type=COUNT, default=100, show_default=True, help="number of trials")
+@click.option("--minutes", type=MINUTES, help="start no trial after this time")
 @click.option(
     "--sampler", type=click.Choice(get_args(SamplerName)), default="nsga2", show_default=True,
-    help="nsga2 as in the paper; guided learns from the trials what heat costs where",
+    help="how trials are chosen: nsga2 as in the paper; guided learns from the trials so far",
 )  # fmt: skip
 @click.option(
     "--privacy", type=click.Choice(get_args(Privacy)), default="dcr", show_default=True,
-    help="distance to the closest training row, share closer to training, an attack's success",
+    help="distance to the closest training row, share of rows closer to training than to other "
+    "real rows, or success of a membership attack",
 )  # fmt: skip
 @click.option(
     "--quality", type=click.Choice(get_args(Quality)), default="mle", show_default=True,
     help="ML efficiency, or how well a detector tells the rows from real ones",
 )  # fmt: skip
-@click.option(
-    "--rows", type=click.IntRange(min=1), help="of each trial's table  [as --train, at most 10,000]"
-)
-@click.option(
-    "--rows-again", type=click.IntRange(min=1), help="of the last scoring's  [as --train]"
-)
+@click.option("--rows", type=COUNT, help="rows of a trial  [default: as --train, at most 10,000]")
+@click.option("--rows-again", type=COUNT, help="rows of the last scoring  [default: as --train]")
 @shared_options
 def search(
     model: str,
@@ -76,31 +84,32 @@ def search(
     study: str | None,
     **options: Any,
 ) -> None:
-    """Search a temperature for each column of MODEL: privacy against quality.
+    """Search a temperature for each column of MODEL.
 
-    Finished trials are kept in --storage (NAME.trials beside the front): interrupted, the same
-    command goes on.
+    The result is a front of points from the most faithful to the most private. If the command is
+    interrupted, run it again: finished trials are kept in --storage.
 
     \b
     Example:
-      tabmt pareto search people.tabmt --train train.csv --val val.csv --target income -o front.json
+      tabmt pareto search people.tabmt --train train.csv --valid val.csv --target income -o
+      front.json
     """
-    from tabmt.search.pareto import pareto as find
+    from tabmt.search.pareto import pareto as find_front
 
     target = file_to_write(output, (".json",))
     storage = storage or str(target.with_suffix(".trials"))
     keep_apart([output, storage], [model, train, valid, test, catboost_file])
     names = (options["privacy"], options["quality"])
-    with _interruptible(storage), search_progress(names) as on_look:
-        front = find(
+    with _resumable(storage), search_progress(names) as on_trial:
+        front = find_front(
             model,
             train,
             valid,
             test=test,
-            catboost_settings=_settings(catboost_file),
+            catboost_settings=_read_settings(catboost_file),
             storage=storage,
             study=study or "search",
-            on_look=on_look,
+            on_trial=on_trial,
             **options,
         )
     front.save(target)
@@ -111,11 +120,11 @@ def search(
 @pareto.command()
 @click.argument("front")
 @click.argument("model")
-@click.option("--quality", type=float, help="the most private point that is at least this good")
-@click.option("--loss", type=float, help="the most private point at most so far below real rows")
-@click.option("--privacy", type=float, help="the best point that is at least this private")
-@click.option("--point", type=int, help="the point of this number, as `pareto show` counts them")
-@click.option("--output", "-o", required=True, help="the model file to write, NAME.tabmt")
+@click.option("--quality", type=float, help="the most private point of at least this quality")
+@click.option("--loss", type=float, help="the most private point this far below real rows")
+@click.option("--privacy", type=float, help="the best point of at least this privacy")
+@click.option("--point", type=int, help="the point of this number, as in `pareto show`")
+@click.option("--output", "-o", required=True, help="model file to write, NAME.tabmt")
 def apply(
     front: str,
     model: str,
@@ -125,32 +134,31 @@ def apply(
     point: int | None,
     output: str,
 ) -> None:
-    """Write MODEL with the temperatures of a point of FRONT, so that `sample` uses them.
+    """Write MODEL with the temperatures of a point of FRONT.
+
+    `tabmt sample` then uses these temperatures by default.
 
     \b
     Example:
       tabmt pareto apply front.json people.tabmt --quality 0.80 -o private.tabmt
     """
     from tabmt.estimator import TabMT
+    from tabmt.model.model_file import model_fingerprint
     from tabmt.search.front import Front
-    from tabmt.search.pareto import apply as carry
-    from tabmt.search.pareto import file_fingerprint
 
     target = model_to_write(output)
-    found = Front.load(front)
-    chosen = found.choose(quality=quality, loss=loss, privacy=privacy, point=point)
-    carrying = carry(TabMT.load(model), chosen)
-    if found.search["model"] != file_fingerprint(model):
-        log.warning(
-            "the front was searched with another fit of the model: its figures may not hold"
-        )
-    carrying.save(target)
+    loaded_front, loaded = Front.load(front), TabMT.load(model)
+    chosen = loaded_front.choose(quality=quality, loss=loss, privacy=privacy, point=point)
+    private = loaded.with_temperatures(chosen.temperatures)
+    if loaded_front.search["model"] != model_fingerprint(loaded.model_):
+        log.warning("The front belongs to another fit of the model: its scores may not hold.")
+    private.save(target)
     log.info(
         "%s: %s %s, %s %s on validation rows; %s, %s on test rows, by which nothing was chosen",
-        _name(found, chosen),
-        found.privacy,
+        _point_name(loaded_front, chosen),
+        loaded_front.privacy,
         _number(chosen.valid_privacy),
-        found.quality,
+        loaded_front.quality,
         _number(chosen.valid_quality),
         _number(chosen.test_privacy),
         _number(chosen.test_quality),
@@ -160,42 +168,40 @@ def apply(
 
 @pareto.command(name="show")
 @click.argument("front")
-@click.option("--output", "-o", help="draw it: NAME.svg, NAME.png or NAME.html")
-def show_(front: str, output: str | None) -> None:
+@click.option("--output", "-o", help="write a picture: NAME.svg, NAME.png or NAME.html")
+def show(front: str, output: str | None) -> None:
     """Show the points of FRONT, or draw them.
 
     \b
     Example:
       tabmt pareto show front.json -o front.html
     """
-    from tabmt.evaluation.report import write_front
     from tabmt.search.front import Front
+    from tabmt.search.pictures import write_front
 
     target = None if output is None else file_to_write(output, PICTURES)
-    found = Front.load(front)
-    _show_front(found)
+    loaded = Front.load(front)
+    _show_front(loaded)
     if target is not None:
-        write_front(found, target)
+        write_front(loaded, target)
         log.info("wrote %s", target)
 
 
 @click.command()
 @click.argument("table")
-@click.option("--output", "-o", required=True, help="the model file to write, NAME.tabmt")
-@click.option(
-    "--val", "--valid", "valid", help="real rows to judge on; without it a fifth of TABLE"
-)
-@click.option("--schema", "schema", help="a schema file, as `tabmt schema` writes it")
-@click.option("--trials", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--output", "-o", required=True, help="model file to write, NAME.tabmt")
+@click.option("--valid", help="real rows for validation  [default: a fifth of TABLE]")
+@click.option("--schema", "schema", help="schema file, as `tabmt schema` writes it")
+@click.option("--trials", type=COUNT, default=50, show_default=True, help="number of trials")
 @click.option(
     "--space", type=click.Choice(get_args(SpaceName)), default="cpu", show_default=True,
-    help="small networks, or the paper's whole search space",
+    help="settings to search: those of small networks, or the paper's space",
 )  # fmt: skip
 @click.option(
     "--objective", type=click.Choice(get_args(Objective)),
-    help="of validation rows  [mle if there is a --target]",
+    help="score on validation rows  [default: mle if there is a --target, else likelihood]",
 )  # fmt: skip
-@click.option("--minutes", type=MINUTES, help="most training time of a fit  [1 for --space cpu]")
+@click.option("--minutes", type=MINUTES, help="training time of a fit  [default: 1 in space cpu]")
 @shared_options
 def tune(
     table: str,
@@ -205,79 +211,82 @@ def tune(
     study: str | None,
     **options: Any,
 ) -> None:
-    """Search settings for TABLE, then fit it with the best of them.
+    """Search the settings for TABLE and fit the best.
 
-    Writes the model, NAME.toml with its settings (for `fit --config`) and NAME.svg with what
-    matters among them. Finished trials are kept in --storage (NAME.trials): interrupted, the same
-    command goes on.
+    Writes the model, NAME.toml with its settings (for `fit --config`) and NAME.svg with the
+    importance of each setting. If the command is interrupted, run it again: finished trials are
+    kept in --storage.
 
     \b
     Example:
       tabmt tune people.csv --target income --trials 30 -o people.tabmt
     """
-    from tabmt.data import files as tables
+    from tabmt.data.files import write_text
     from tabmt.estimator import TabMT
-    from tabmt.evaluation.report.front import importance_picture
-    from tabmt.search.tune import tune as find
+    from tabmt.search.pictures import importance_picture
+    from tabmt.search.tune import tune as find_settings
 
     target = model_to_write(output)
     config, picture = (file_to_write(str(target.with_suffix(e))) for e in (".toml", ".svg"))
     storage = storage or str(target.with_suffix(".trials"))
     given = [table, options["valid"], options["schema"], catboost_file]
     keep_apart([output, str(config), str(picture), storage], given)
-    with _interruptible(storage), search_progress(("score",)) as on_look:
-        tuned = find(
+    with _resumable(storage), search_progress(("score",)) as on_trial:
+        tuned = find_settings(
             table,
-            catboost_settings=_settings(catboost_file),
+            catboost_settings=_read_settings(catboost_file),
             storage=storage,
             study=study or "tune",
-            on_look=on_look,
+            on_trial=on_trial,
             **options,
         )
-    tables.write_text(config, tuned.to_toml())
+    write_text(config, tuned.to_toml())
     click.echo(tuned.to_toml(), nl=False)
     log.info("wrote %s", config)
     if tuned.importances:
-        tables.write_text(picture, importance_picture(tuned.importances))
+        write_text(picture, importance_picture(tuned.importances))
         log.info("wrote %s", picture)
     else:
-        log.info("too few trials were finished to tell which settings matter: no picture")
+        log.info("too few trials were completed for the importance of settings: no picture")
     model = TabMT(seed=options["seed"], **tuned.best.settings)
     model.fit(table, schema=options["schema"]).save(target)
     log.info("wrote %s", target)
 
 
 @contextmanager
-def _interruptible(storage: str) -> Iterator[None]:
+def _resumable(storage: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from tabmt.search.studies import shown
+        from tabmt.search.studies import without_password
 
-        log.warning("Interrupted; the same command goes on with the trials in %s.", shown(storage))
+        log.warning(
+            "Interrupted; run the same command to continue with the trials in %s.",
+            without_password(storage),
+        )
         raise SystemExit(INTERRUPTED) from None
 
 
-def _settings(path: str | None) -> dict[str, Any] | None:
+def _read_settings(path: str | None) -> dict[str, Any] | None:
     return None if path is None else read_json(path, "settings")
 
 
-def _show_front(front: Any) -> None:
+def _show_front(front: "Front") -> None:
     names = ("", "privacy", "quality", "privacy, test", "quality, test")
-    rows = [
-        (_name(front, p), *map(_number, values))
-        for p in (*front.points, *front.ray)
-        for values in [(p.valid_privacy, p.valid_quality, p.test_privacy, p.test_quality)]
-    ]
+    rows = []
+    for point in (*front.points, *front.uniform):
+        scores = (point.valid_privacy, point.valid_quality, point.test_privacy, point.test_quality)
+        rows.append((_point_name(front, point), *map(_number, scores)))
     real = (front.real["privacy"], front.real["quality"])
     rows.append(("real rows", "", _number(front.real["valid_quality"]), *map(_number, real)))
     of = "" if front.target is None else f" of {front.target!r}"
-    show(names, rows, f"{front.privacy} against {front.quality}{of}")
+    show_table(names, rows, f"{front.privacy} against {front.quality}{of}")
 
 
-def _name(front: Any, point: Any) -> str:
-    places = [place for place, one in enumerate(front.points, 1) if one is point]
-    return f"point {places[0]}" if places else f"all at {point.uniform:g}"
+def _point_name(front: "Front", point: "Point") -> str:
+    if point in front.points:
+        return f"point {front.points.index(point) + 1}"
+    return f"all columns at {point.uniform_temperature:g}"
 
 
 def _number(value: float | None) -> str:

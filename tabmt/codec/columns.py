@@ -1,17 +1,20 @@
-"""An Arrow table as one matrix of integers, and back.
+"""One column as integer codes, and back: a codec for each kind of column.
 
-    tokens: int64 (rows, columns). A cell is a code 0 .. size-1 of its column, or MASK: not known.
-
-A column's gaps are one more code, its last (learned), or MASK (masked, the paper's way). Columns
-without a choice (constants, ids without gaps) have no place in the matrix and come back from the
-codec alone. Knows Arrow and numpy, nothing of networks.
+A codec works on known values in the column's own type; a `CodedColumn` adds the missing values.
+Whatever depends on the kind of a column is a method here: what a condition selects, which values a
+rule is tried with, what the expected value is, how the codec is stored.
 """
 
+import abc
+import dataclasses
 import difflib
+import json
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import math
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,446 +23,888 @@ import pyarrow.compute as pc
 from tabmt.codec.identifiers import Identifiers
 from tabmt.codec.quantize import Quantized, quantize
 from tabmt.config import CodecConfig, Decode
-from tabmt.data import text_formats as text
-from tabmt.data.schema import Column, Columnar, Schema, check_names, combine, known_values
-from tabmt.data.units import Grid
+from tabmt.data import text_formats
+from tabmt.data.missing import missing_scalar
+from tabmt.data.schema import Column
+from tabmt.data.typed import TypedColumn
+from tabmt.data.types import is_number, is_text, is_time, parse_type, storage_type, value_type
+from tabmt.data.units import Grid, in_zone
+from tabmt.data.user_values import is_whole_day, read_value, to_decimal, type_name, wrong_type
 from tabmt.errors import UserError
-from tabmt.seeds import derive, numpy_stream
-from tabmt.tokens import MASK, TokenStore, pack
+from tabmt.json_files import convert, require
+from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
 
-Bounds = tuple[np.ndarray, np.ndarray]  # of each number, low and high, both allowed
+Bounds = tuple[np.ndarray, np.ndarray]  # the lowest and highest number allowed, for each row
+Arrays = Mapping[str, np.ndarray]
 
 LEAST_BINS, MOST_BINS = 10, 100
 ROWS_PER_BIN = 50
+CANDIDATES_PER_BIN = 16
+LAST_RESORT = 1e-6  # weight of a candidate that is taken only if no other satisfies the rules
 
 
 @dataclass(frozen=True)
-class NumericCodec:
+class Decoding:
+    """How codes become values. Rows are numbered from `first_row`, for identifiers."""
+
+    rng: np.random.Generator
+    how: Decode = "inside"
+    within: Bounds | None = None  # of numbers, in units
+    first_row: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What a condition leaves of a column's codes."""
+
+    weights: np.ndarray  # (K,) in [0, 1]: the allowed share of each code
+    low: float = -math.inf  # numbers lie from here ...
+    high: float = math.inf  # ... to here, in units ...
+    choices: np.ndarray | None = None  # ... or are one of these, in units
+
+    @property
+    def is_one_code(self) -> bool:
+        return int((self.weights > 0).sum()) == 1
+
+    def allows(self, units: np.ndarray) -> np.ndarray:
+        """(n,) bool: which numbers the condition allows."""
+        if self.choices is not None:
+            return np.isin(units, self.choices)
+        return (units >= self.low) & (units <= self.high)
+
+
+class Range(NamedTuple):
+    """What users ask for as a range. A bound that is None is open-ended."""
+
+    low: Any
+    high: Any
+    excludes_low: bool
+    excludes_high: bool
+
+    def __str__(self) -> str:
+        low = "" if self.low is None else f" from {self.low}"
+        high = "" if self.high is None else f" to {self.high}"
+        return low + high
+
+
+class Candidates(NamedTuple):
+    """Values with which rules are tried: several for each bin, one for each other code."""
+
+    values: pa.Array  # (V,)
+    units: np.ndarray  # (V,), zero for categories
+    codes: np.ndarray  # (V,)
+    weights: np.ndarray  # (V,)
+
+
+class ColumnCodec(abc.ABC):
+    """Codes 0 .. size-1 for the known values of one column."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int: ...
+
+    @property
+    @abc.abstractmethod
+    def value_type(self) -> pa.DataType: ...
+
+    @abc.abstractmethod
+    def encode(self, known: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        """Codes of values, and which values are unseen, (n,) each. Unseen values get the nearest
+        code, or any."""
+
+    @abc.abstractmethod
+    def decode(self, codes: np.ndarray, column: Column, decoding: Decoding) -> pa.Array: ...
+
+    @abc.abstractmethod
+    def unseen_error(self, column: Column, known: pa.Array) -> str | None:
+        """What to say about unseen values; None if the nearest code may stand for them."""
+
+    @abc.abstractmethod
+    def select_values(self, column: Column, values: tuple[Any, ...]) -> Selection:
+        """The codes of some values that a user asks for."""
+
+    @abc.abstractmethod
+    def select_range(self, column: Column, wanted: Range) -> Selection:
+        """The codes of a range that a user asks for."""
+
+    @abc.abstractmethod
+    def candidates(
+        self, weights: np.ndarray, selection: Selection | None, rng: np.random.Generator
+    ) -> Candidates:
+        """Values of the codes that have weight, (K,), for trying rules."""
+
+    @abc.abstractmethod
+    def labels(self) -> list[str]:
+        """Each code as a person would write it."""
+
+    @abc.abstractmethod
+    def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Arrays and JSON that together are the codec."""
+
+    @classmethod
+    @abc.abstractmethod
+    def from_parts(cls, arrays: Arrays, entry: Mapping[str, Any]) -> "ColumnCodec":
+        """The inverse of `to_parts`. Raises ValueError if the parts do not fit together."""
+
+    @property
+    def categories(self) -> pa.Array | None:
+        """The value of each code, if a code has just one."""
+        return None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every value of the column is missing."""
+        return False
+
+    # Only numbers have an order, and more than one value to a code.
+
+    @property
+    def ratios(self) -> np.ndarray | None:
+        """Positions of ordered codes in [0, 1] (eq. 4); None if the codes have no order."""
+        return None
+
+    @property
+    def is_bin(self) -> np.ndarray | None:
+        """(size,) bool: which ordered codes are ranges of numbers; None if there is no order."""
+        return None
+
+    @property
+    def numeric(self) -> "NumericCodec | None":
+        """This codec, if its values are numbers on a grid."""
+        return None
+
+    def bounds(
+        self, selection: Selection, codes: np.ndarray, rng: np.random.Generator
+    ) -> Bounds | None:
+        """Where the numbers of drawn codes have to lie."""
+        return None
+
+    def log_shares(self, known: pa.Array, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Log of the share that values have of their codes, and which values have none."""
+        return np.zeros(len(codes)), np.zeros(len(codes), bool)
+
+    def expected_values(self, probabilities: np.ndarray) -> pa.Array | None:
+        """The expected value under probabilities of the codes, (n, size); None for categories."""
+        return None
+
+
+# --- numbers, dates and times --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GridEntry:
+    """What a model file holds of a `Grid`, and of the arrays beside it."""
+
+    codec: str
+    dtype: str
+    decimals: int | None
+    step: int
+    offset: int
+    local: bool = False
+
+
+@dataclass(frozen=True)
+class NumericCodec(ColumnCodec):
     """Numbers, dates and times: a grid, and the codes of its units."""
 
     grid: Grid
     codes: Quantized
 
+    kind = "numeric"
+    ARRAYS: ClassVar = ("centres", "atom", "edges", "knot_bin", "knot_share", "knot_value")
+
     @property
     def size(self) -> int:
         return self.codes.size
 
-    def encode(self, values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-        return self.codes.encode(self.grid.units(values))
+    @property
+    def value_type(self) -> pa.DataType:
+        return self.grid.dtype
 
-    def decode(
-        self, codes: np.ndarray, rng: np.random.Generator, how: Decode, within: Bounds | None
-    ) -> pa.Array:
-        return self.grid.values(self.codes.decode(codes, rng, how, within))
+    @property
+    def ratios(self) -> np.ndarray:
+        return self.codes.ratios
+
+    @property
+    def is_bin(self) -> np.ndarray:
+        return ~self.codes.atom
+
+    @property
+    def numeric(self) -> "NumericCodec":
+        return self
+
+    def encode(self, known: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        return self.codes.encode(self.grid.units(known))
+
+    def decode(self, codes: np.ndarray, column: Column, decoding: Decoding) -> pa.Array:
+        return self.grid.values(self.decode_units(codes, decoding))
+
+    def decode_units(self, codes: np.ndarray, decoding: Decoding) -> np.ndarray:
+        return self.codes.decode(codes, decoding.rng, decoding.how, decoding.within)
+
+    def unseen_error(self, column: Column, known: pa.Array) -> None:
+        return None
+
+    def select_values(self, column: Column, values: tuple[Any, ...]) -> Selection:
+        scalars = pa.array(
+            [read_value(v, column, self.value_type) for v in values], self.grid.dtype
+        )
+        units = np.unique(self.grid.units(scalars))
+        if not self.grid.values(units).equals(_sorted_distinct(scalars)):
+            listed = ", ".join(str(value) for value in values)
+            raise UserError(
+                f"Column {column.name!r} is asked to be {listed}, but its values are "
+                f"{_precision(column)}."
+            )
+        own, outside = self.codes.encode(units)
+        if outside.any():
+            unit = units[outside][0]
+            least, most = (self._show(end) for end in self.codes.extent)
+            raise UserError(
+                f"Column {column.name!r} is asked to be {self._show(unit)}, which the model does "
+                f"not know; nearest {self._neighbours(unit)}, and it knows {least} to {most}."
+            )
+        if len(units) == 1:
+            return Selection(np.bincount(own, minlength=self.size).astype(float), choices=units)
+        weights = np.bincount(own, self._point_weights(units), minlength=self.size)
+        return Selection(np.clip(weights, 0.0, 1.0), choices=units)
+
+    def select_range(self, column: Column, wanted: Range) -> Selection:
+        low, high = -math.inf, math.inf
+        if wanted.low is not None:
+            low = self._bound(column, wanted.low)
+        if wanted.high is not None:
+            high = self._bound(column, wanted.high, to_end_of_day=not wanted.excludes_high)
+        if self.grid.continuous:
+            low = np.nextafter(low, math.inf) if wanted.excludes_low else low
+            high = np.nextafter(high, -math.inf) if wanted.excludes_high else high
+        else:
+            if math.isfinite(low):
+                low = math.floor(low) + 1 if wanted.excludes_low else math.ceil(low)
+            if math.isfinite(high):
+                high = math.ceil(high) - 1 if wanted.excludes_high else math.floor(high)
+        weights = self.codes.shares(np.array([low]), np.array([high]))[0]
+        if not (weights > 0).any():
+            least, most = (self._show(end) for end in self.codes.extent)
+            raise UserError(_empty_range(column, wanted, least, most))
+        return Selection(weights, float(low), float(high))
+
+    def _bound(self, column: Column, value: Any, *, to_end_of_day: bool = False) -> float:
+        """A bound in units, which need not be a value of the column."""
+        dtype = self.grid.dtype
+        if is_time(dtype):
+            scalar = read_value(value, column, dtype)
+            # A range of timestamps up to a day includes that day: it ends before the next one.
+            extended = to_end_of_day and pa.types.is_timestamp(dtype) and is_whole_day(value)
+            if extended:
+                local = scalar if dtype.tz is None else pc.local_timestamp(scalar)
+                scalar = pc.add(local, pa.scalar(86_400, pa.duration("s")).cast(_duration(dtype)))
+                scalar = scalar if dtype.tz is None else in_zone(scalar, dtype.tz)
+            raw = int(self.grid.raw(pa.array([scalar.as_py()], dtype))[0]) - extended
+            return (raw - self.grid.offset) / self.grid.step
+        number = to_decimal(value)
+        if number is None:
+            raise UserError(wrong_type(value, column, dtype))
+        if pa.types.is_floating(dtype) or pa.types.is_decimal(dtype):
+            digits = dtype.scale if pa.types.is_decimal(dtype) else self.grid.decimals
+            return float(number if digits is None else number.scaleb(digits))
+        return float((number - self.grid.offset) / self.grid.step)
+
+    def bounds(self, selection: Selection, codes: np.ndarray, rng: np.random.Generator) -> Bounds:
+        if selection.choices is None:
+            return np.full(len(codes), selection.low), np.full(len(codes), selection.high)
+        own, _ = self.codes.encode(selection.choices)
+        weights = self._point_weights(selection.choices)
+        picked = np.zeros(len(codes))
+        for code in np.unique(codes):
+            here = np.flatnonzero(own == code)
+            if len(here) == 0:  # the missing code
+                continue
+            rows = np.flatnonzero(codes == code)
+            shares = weights[here] / weights[here].sum()
+            picked[rows] = rng.choice(selection.choices[here], len(rows), p=shares)
+        return picked, picked
+
+    def _point_weights(self, units: np.ndarray) -> np.ndarray:
+        own, _ = self.codes.encode(units)
+        return np.asarray(np.maximum(self.codes.point_shares(units, own), 1e-12))
+
+    def candidates(
+        self, weights: np.ndarray, selection: Selection | None, rng: np.random.Generator
+    ) -> Candidates:
+        allowed = np.flatnonzero(weights[: self.size] > 0)
+        is_atom = self.codes.atom[allowed]
+        codes = np.concatenate([allowed[is_atom], allowed[~is_atom].repeat(CANDIDATES_PER_BIN)])
+        within = None if selection is None else self.bounds(selection, codes, rng)
+        units = self.codes.decode(codes, rng, "inside", within)
+        counts = np.bincount(codes, minlength=len(weights))
+        shares = weights[codes] / counts[codes]
+        if selection is None:
+            ends, own = self.codes.ends()
+            units, codes = np.concatenate([units, ends]), np.concatenate([codes, own])
+            last = np.full(len(own), LAST_RESORT) * weights[own]
+            shares = np.concatenate([shares, last])
+        return Candidates(self.grid.values(units), units, codes, shares)
+
+    def log_shares(self, known: pa.Array, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mass = self.codes.point_shares(self.grid.units(known), codes)
+        return np.log(np.maximum(mass, 1e-300)), mass <= 0
+
+    def expected_values(self, probabilities: np.ndarray) -> pa.Array:
+        finite = np.isfinite(self.codes.centres)
+        weights = probabilities[:, finite]
+        means = weights @ self.codes.centres[finite] / weights.sum(1).clip(1e-300)
+        units = np.clip(means, *self.codes.extent)
+        if not self.grid.continuous:
+            units = np.floor(units + 0.5)
+        return self.grid.values(units)
+
+    def labels(self) -> list[str]:
+        """A value, or from..to."""
+        labels, edge = [], 0
+        for centre, is_atom in zip(self.codes.centres, self.codes.atom, strict=True):
+            ends = [centre]
+            if not is_atom:
+                low, high = self.codes.edges[edge], self.codes.edges[edge + 1]
+                if not self.codes.continuous:
+                    is_last = edge == len(self.codes.edges) - 2
+                    low, high = np.ceil(low), high if is_last else np.ceil(high) - 1
+                ends, edge = [low, high], edge + 1
+            labels.append("..".join(str(v) for v in self.grid.values(np.array(ends)).to_pylist()))
+        return labels
+
+    def _show(self, unit: float) -> Any:
+        return self.grid.values(np.array([unit]))[0].as_py()
+
+    def _neighbours(self, unit: float) -> str:
+        """The values on both sides of one that no code has."""
+        points = np.concatenate([self.codes.centres[self.codes.atom], self.codes.edges])
+        below, above = points[points < unit], points[points > unit]
+        sides = [*([below.max()] if len(below) else []), *([above.min()] if len(above) else [])]
+        named = " and ".join(str(self._show(side)) for side in sides)
+        return f"{'is' if len(sides) == 1 else 'are'} {named}"
+
+    def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        arrays = {key: getattr(self.codes, key) for key in self.ARRAYS}
+        return arrays, {
+            "codec": self.kind,
+            "dtype": str(self.grid.dtype),
+            "decimals": self.grid.decimals,
+            "step": self.grid.step,
+            "offset": self.grid.offset,
+            "local": self.grid.local,
+        }
+
+    @classmethod
+    def from_parts(cls, arrays: Arrays, entry: Mapping[str, Any]) -> "NumericCodec":
+        stored = convert(entry, GridEntry)
+        dtype = parse_type(stored.dtype)
+        grid = Grid(dtype, stored.decimals, stored.step, stored.offset, stored.local)
+        for key in cls.ARRAYS:
+            require(key in arrays and arrays[key].ndim == 1, f"the array {key} is not there")
+        codes = Quantized(**{key: arrays[key] for key in cls.ARRAYS}, continuous=grid.continuous)
+        bins = int((~codes.atom).sum())
+        require(codes.atom.dtype == bool, "atom is not boolean")
+        require(codes.centres.shape == codes.atom.shape, "centres and atoms differ")
+        require(len(codes.edges) == (bins + 1 if bins else 0), "edges and bins differ")
+        require(
+            len(codes.knot_bin) == len(codes.knot_share) == len(codes.knot_value),
+            "the arrays of the knots differ",
+        )
+        require(np.array_equal(np.unique(codes.knot_bin), np.arange(bins)), "a bin has no knots")
+        return cls(grid, codes)
+
+
+def _duration(dtype: pa.DataType) -> pa.DataType:
+    return pa.duration(dtype.unit)
+
+
+def _sorted_distinct(values: pa.Array) -> pa.Array:
+    distinct = pc.unique(values)
+    return distinct.take(pc.sort_indices(distinct))
+
+
+def _precision(column: Column) -> str:
+    if column.decimals is not None and column.decimals < 0:
+        return f"multiples of {10**-column.decimals}"
+    if column.time_step is not None:
+        return f"whole {column.time_step}s"
+    return f"rounded to {column.decimals} decimal{'s' * (column.decimals != 1)}"
+
+
+def _empty_range(column: Column, wanted: Range, least: Any, most: Any) -> str:
+    return (
+        f"Column {column.name!r} is asked to be{wanted}, but the model has no value there; "
+        f"it knows {least} to {most}."
+    )
+
+
+# --- categories, constants and identifiers -------------------------------------------------
 
 
 @dataclass(frozen=True)
-class CategoricalCodec:
+class ValuesEntry:
+    """What a model file holds of a codec of single values, beside their arrays."""
+
+    codec: str
+    dtype: str
+
+
+@dataclass(frozen=True)
+class CategoricalCodec(ColumnCodec):
     """Categories: one code for each value that was seen."""
 
     values: pa.Array
-    # Positions of `values` in the caller's own dictionary, whose unused entries are kept too.
-    dictionary: pa.Array | None = None
+    dictionary: pa.Array | None = None  # the entries that the user declared, used or not
+
+    kind = "categorical"
 
     @property
     def size(self) -> int:
         return len(self.values)
 
-    def encode(self, values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-        codes = pc.fill_null(pc.index_in(values.cast(self.values.type), self.values), -1)
-        found = np.asarray(codes.to_numpy(zero_copy_only=False)).astype(np.int64)
-        return np.maximum(found, 0), found < 0
+    @property
+    def categories(self) -> pa.Array:
+        return self.values
 
-    def decode(self, codes: np.ndarray) -> pa.Array:
+    @property
+    def value_type(self) -> pa.DataType:
+        return self.values.type
+
+    def encode(self, known: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        codes = pc.fill_null(pc.index_in(known.cast(self.values.type), self.values), -1)
+        integers = np.asarray(codes.to_numpy(zero_copy_only=False)).astype(np.int64)
+        return np.maximum(integers, 0), integers < 0
+
+    def decode(self, codes: np.ndarray, column: Column, decoding: Decoding) -> pa.Array:
         return self.values.take(pa.array(codes))
 
+    def unseen_error(self, column: Column, known: pa.Array) -> str:
+        unseen = known.filter(pc.invert(pc.is_in(known, self.values)))[0].as_py()
+        categories = [str(value) for value in self.values.to_pylist()]
+        close = difflib.get_close_matches(str(unseen), categories, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        return (
+            f"Column {column.name!r} holds {str(unseen)[:60]!r}, which the model has not seen; "
+            f"it knows {len(categories)} values there.{hint}"
+        )
 
-def _unknown_category(name: str, unknown: Any, known: list[Any]) -> str:
-    close = difflib.get_close_matches(str(unknown), [str(value) for value in known], n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    return (
-        f"Column {name!r} holds {str(unknown)[:60]!r}, which the model has not seen; "
-        f"it knows {len(known)} values there.{hint}"
-    )
+    def select_values(self, column: Column, values: tuple[Any, ...]) -> Selection:
+        return _select_categories(self.values, column, values)
+
+    def select_range(self, column: Column, wanted: Range) -> Selection:
+        return _select_category_range(self.values, column, wanted)
+
+    def candidates(
+        self, weights: np.ndarray, selection: Selection | None, rng: np.random.Generator
+    ) -> Candidates:
+        return _single_candidates(self.values, weights)
+
+    def labels(self) -> list[str]:
+        return [str(value) for value in self.values.to_pylist()]
+
+    def with_categories(self, values: pa.Array) -> "CategoricalCodec":
+        """The same for more values, of which these are a part."""
+        dictionary = self.dictionary
+        if dictionary is not None:
+            dictionary = pc.unique(pa.concat_arrays([dictionary, values]))
+        return CategoricalCodec(values, dictionary)
+
+    def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        return _values_to_parts(self.kind, self.values, self.dictionary)
+
+    @classmethod
+    def from_parts(cls, arrays: Arrays, entry: Mapping[str, Any]) -> "CategoricalCodec":
+        values, dictionary = _values_from_parts(arrays, entry)
+        require(len(values) > 0, "a categorical column has no values")
+        return cls(values, dictionary)
 
 
 @dataclass(frozen=True)
-class ConstantCodec:
-    """One value, or nothing but gaps."""
+class ConstantCodec(ColumnCodec):
+    """One value, or only missing values."""
 
     values: pa.Array  # one value, or none
     dictionary: pa.Array | None = None  # as in CategoricalCodec
 
+    kind = "constant"
     size = 1
 
-    def encode(self, values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-        codes = np.zeros(len(values), np.int64)
-        if len(self.values) == 0:
-            return codes, np.ones(len(values), bool)
-        differ = pc.not_equal(values, self.values[0])
+    @property
+    def value_type(self) -> pa.DataType:
+        return self.values.type
+
+    @property
+    def categories(self) -> pa.Array:
+        return self.values
+
+    @property
+    def is_empty(self) -> bool:
+        return len(self.values) == 0
+
+    def encode(self, known: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        codes = np.zeros(len(known), np.int64)
+        if self.is_empty:
+            return codes, np.ones(len(known), bool)
+        differ = pc.not_equal(known, self.values[0])
         return codes, np.asarray(differ.to_numpy(zero_copy_only=False), bool)
 
-    def decode(self, codes: np.ndarray) -> pa.Array:
-        if len(self.values) == 0:
+    def decode(self, codes: np.ndarray, column: Column, decoding: Decoding) -> pa.Array:
+        if self.is_empty:
             return pa.nulls(len(codes), self.values.type)
         return pa.repeat(self.values[0], len(codes))
 
+    def unseen_error(self, column: Column, known: pa.Array) -> str:
+        only = "only missing values" if self.is_empty else f"only {self.values[0]}"
+        return f"Column {column.name!r} has other values than the model saw: {only}."
+
+    def select_values(self, column: Column, values: tuple[Any, ...]) -> Selection:
+        return _select_categories(self._not_empty(column), column, values)
+
+    def select_range(self, column: Column, wanted: Range) -> Selection:
+        return _select_category_range(self._not_empty(column), column, wanted)
+
+    def _not_empty(self, column: Column) -> pa.Array:
+        if self.is_empty:
+            raise UserError(
+                f"Every value of column {column.name!r} is missing, so it can only be missing."
+            )
+        return self.values
+
+    def candidates(
+        self, weights: np.ndarray, selection: Selection | None, rng: np.random.Generator
+    ) -> Candidates:
+        return _single_candidates(self.values, weights)
+
+    def labels(self) -> list[str]:
+        return [str(value) for value in self.values.to_pylist()]
+
+    def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        return _values_to_parts(self.kind, self.values, self.dictionary)
+
+    @classmethod
+    def from_parts(cls, arrays: Arrays, entry: Mapping[str, Any]) -> "ConstantCodec":
+        values, dictionary = _values_from_parts(arrays, entry)
+        require(len(values) <= 1, "a constant column has several values")
+        return cls(values, dictionary)
+
 
 @dataclass(frozen=True)
-class IdCodec:
-    """Regenerated values; as far as they are learned at all, every id is the same code."""
+class IdCodec(ColumnCodec):
+    """Generated identifiers; only whether one is missing is learned, so all have one code."""
 
     identifiers: Identifiers
-    values: pa.Array = field(default_factory=lambda: pa.nulls(0))  # none that are learned
 
+    kind = "id"
     size = 1
 
-    def encode(self, values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-        return np.zeros(len(values), np.int64), np.zeros(len(values), bool)
+    @property
+    def value_type(self) -> pa.DataType:
+        return pa.null()
+
+    def encode(self, known: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(len(known), np.int64), np.zeros(len(known), bool)
+
+    def decode(self, codes: np.ndarray, column: Column, decoding: Decoding) -> pa.Array:
+        return self.identifiers.generate(
+            decoding.first_row,
+            len(codes),
+            dtype=value_type(column.type),
+            seed=decoding.seed,
+            name=column.name,
+        )
+
+    def unseen_error(self, column: Column, known: pa.Array) -> None:
+        return None
+
+    def select_values(self, column: Column, values: tuple[Any, ...]) -> Selection:
+        raise self._not_selectable(column)
+
+    def select_range(self, column: Column, wanted: Range) -> Selection:
+        raise self._not_selectable(column)
+
+    def _not_selectable(self, column: Column) -> UserError:
+        return UserError(
+            f"Column {column.name!r} is an id, whose values are generated for each row; no value "
+            "can be asked for. Set its kind in the schema if its values have a meaning."
+        )
+
+    def candidates(
+        self, weights: np.ndarray, selection: Selection | None, rng: np.random.Generator
+    ) -> Candidates:
+        raise AssertionError("rules about ids are refused before rows are drawn")
+
+    def labels(self) -> list[str]:
+        return ["(an id)"]
+
+    def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        ids = self.identifiers
+        return {}, {
+            "codec": self.kind,
+            "start": ids.start,
+            "count": ids.count,
+            "pattern": list(ids.pattern),
+            "prefix": ids.prefix,
+            "skip": ids.skip,
+        }
+
+    @classmethod
+    def from_parts(cls, arrays: Arrays, entry: Mapping[str, Any]) -> "IdCodec":
+        return cls(convert(entry, Identifiers))
 
 
-ColumnCodec = NumericCodec | CategoricalCodec | ConstantCodec | IdCodec
+def _select_categories(known: pa.Array, column: Column, values: tuple[Any, ...]) -> Selection:
+    weights = np.zeros(len(known))
+    for value in values:
+        code = pc.index(known, read_value(value, column, known.type)).as_py()
+        if code < 0:
+            raise UserError(_unknown_category(column, value, known))
+        weights[code] = 1.0
+    return Selection(weights)
+
+
+def _select_category_range(known: pa.Array, column: Column, wanted: Range) -> Selection:
+    if not (is_number(known.type) or is_time(known.type)):
+        raise UserError(
+            f"Column {column.name!r} is asked for by a range, but holds {type_name(known.type)}; "
+            f"name its values: {_listed(known)}."
+        )
+    allowed = np.ones(len(known), bool)
+    for bound, compare in (
+        (wanted.low, operator.gt if wanted.excludes_low else operator.ge),
+        (wanted.high, operator.lt if wanted.excludes_high else operator.le),
+    ):
+        if bound is not None:
+            limit = _category_bound(column, bound, known.type)
+            allowed &= np.array([compare(value, limit) for value in known.to_pylist()], bool)
+    if not allowed.any():
+        raise UserError(_empty_range(column, wanted, known[0].as_py(), known[-1].as_py()))
+    return Selection(allowed.astype(np.float64))
+
+
+def _category_bound(column: Column, value: Any, dtype: pa.DataType) -> Any:
+    """A bound to compare categories with, which need not be one of them."""
+    if not is_number(dtype):
+        return read_value(value, column, dtype).as_py()
+    number = to_decimal(value)
+    if number is None:
+        raise UserError(wrong_type(value, column, dtype))
+    return float(number) if pa.types.is_floating(dtype) else number
+
+
+def _unknown_category(column: Column, value: Any, known: pa.Array) -> str:
+    categories = [str(category) for category in known.to_pylist()]
+    close = difflib.get_close_matches(str(value), categories, n=3, cutoff=0.5)
+    hint = f"closest are {', '.join(map(repr, close))}" if close else f"it knows {_listed(known)}"
+    return f"Column {column.name!r} is asked to be {value!r}, which the model has not seen; {hint}."
+
+
+def _listed(known: pa.Array) -> str:
+    shown = ", ".join(repr(str(value)) for value in known[:8].to_pylist())
+    return shown + (f" and {len(known) - 8} more" if len(known) > 8 else "")
+
+
+def _single_candidates(known: pa.Array, weights: np.ndarray) -> Candidates:
+    codes = np.flatnonzero(weights[: max(len(known), 1)] > 0)
+    values = known.take(pa.array(codes)) if len(known) else pa.nulls(len(codes), known.type)
+    return Candidates(values, np.zeros(len(codes)), codes, weights[codes])
+
+
+def _values_to_parts(
+    kind: str, values: pa.Array, dictionary: pa.Array | None
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    arrays = {"values": _to_bytes(values)}
+    if dictionary is not None:
+        arrays["dictionary"] = _to_bytes(dictionary)
+    return arrays, {"codec": kind, "dtype": str(values.type)}
+
+
+def _values_from_parts(
+    arrays: Arrays, entry: Mapping[str, Any]
+) -> tuple[pa.Array, pa.Array | None]:
+    dtype = parse_type(convert(entry, ValuesEntry).dtype)
+    require("values" in arrays, "the array values is not there")
+    stored = arrays.get("dictionary")
+    dictionary = None if stored is None else _from_bytes(stored, dtype)
+    return _from_bytes(arrays["values"], dtype), dictionary
+
+
+def _to_bytes(values: pa.Array) -> np.ndarray:
+    """Values of any flat type as the bytes of a JSON list of texts."""
+    if is_time(values.type):
+        values = values.cast(storage_type(values.type))  # Arrow cannot read all times from text
+    texts = values.cast(pa.string()).to_pylist()
+    return np.frombuffer(json.dumps(texts, ensure_ascii=False).encode(), np.uint8)
+
+
+def _from_bytes(array: np.ndarray, dtype: pa.DataType) -> pa.Array:
+    words = convert(json.loads(array.tobytes().decode()), list[str])
+    if pa.types.is_null(dtype):
+        return pa.nulls(len(words))
+    texts = pa.array(words, pa.string())
+    return (texts.cast(storage_type(dtype)) if is_time(dtype) else texts).cast(dtype)
+
+
+CODECS: dict[str, type[ColumnCodec]] = {
+    codec.kind: codec for codec in (NumericCodec, CategoricalCodec, ConstantCodec, IdCodec)
+}
+
+
+def codec_from_parts(arrays: Arrays, entry: Mapping[str, Any]) -> ColumnCodec:
+    require(isinstance(entry, Mapping) and entry.get("codec") in CODECS, "a codec is unknown")
+    return CODECS[entry["codec"]].from_parts(arrays, entry)
+
+
+def fit_codec(typed: TypedColumn, config: CodecConfig, seed: int) -> ColumnCodec:
+    """The codec of a column, from its values."""
+    column, known = typed.column, typed.known
+    match column.kind:
+        case "constant":
+            first = pa.array(range(min(1, len(known))), pa.int64())
+            return ConstantCodec(known.take(first), typed.dictionary)  # a slice would keep all rows
+        case "id":
+            missing = missing_scalar(known.type, column.format, column.missing_text)
+            return IdCodec(
+                Identifiers.find(column.name, known, None if missing is None else missing.as_py())
+            )
+        case "categorical":
+            return CategoricalCodec(_sorted_distinct(known), typed.dictionary)
+        case _:
+            grid = Grid.find(known, decimals=column.decimals, time_step=column.time_step)
+            codes = quantize(
+                grid.units(known),
+                quantizer=config.quantizer if column.quantizer is None else column.quantizer,
+                max_bins=_bins(config, len(known)) if column.max_bins is None else column.max_bins,
+                continuous=grid.continuous,
+                seed=seed,
+            )
+            return NumericCodec(grid, codes)
+
+
+def _bins(config: CodecConfig, rows: int) -> int:
+    # PAPER-DIFF: the paper's number of clusters does not depend on the table. With only a handful
+    # of rows per code, codes cannot be learned, and training would stop before it began.
+    if config.max_bins is not None:
+        return config.max_bins
+    return min(MOST_BINS, max(LEAST_BINS, rows // ROWS_PER_BIN))
+
+
+# --- with missing values -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class CodedColumn:
-    """A column with its codec, and where its gaps go."""
+    """A column with its codec. If missing values are learned, they are the last code."""
 
     column: Column
     codec: ColumnCodec
 
     @property
+    def name(self) -> str:
+        return self.column.name
+
+    @property
     def missing_code(self) -> int | None:
-        return self.codec.size if self.column.gaps == "learned" else None
+        return self.codec.size if self.column.missing == "learned" else None
 
     @property
     def size(self) -> int:
-        return self.codec.size + (self.column.gaps == "learned")
+        return self.codec.size + (self.column.missing == "learned")
 
     @property
     def has_tokens(self) -> bool:
+        """Whether there is anything to learn, and so a column in the token matrix."""
         return self.size > 1
 
-    @property
-    def ratios(self) -> np.ndarray | None:
-        """Positions of the ordered codes in [0, 1]; None if the codes have no order."""
-        return self.codec.codes.ratios if isinstance(self.codec, NumericCodec) else None
-
-    @property
-    def bins(self) -> np.ndarray | None:
-        """(ordered codes,) bool: which are ranges of numbers; None for categories."""
-        return ~self.codec.codes.atom if isinstance(self.codec, NumericCodec) else None
-
-    def look(self, array: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray, pa.Array]:
-        """Codes, which values the model has not seen, (rows,) each, and the values, typed.
+    def encode(self, typed: TypedColumn) -> tuple[np.ndarray, np.ndarray]:
+        """The token of each row, and which rows hold an unseen value, (rows,) each.
 
         An unseen value has the code nearest to it, or any.
         """
-        array = typed(array, self.column)
-        values, gaps, _ = known_values(array)
-        codes, unseen = self.codec.encode(values)
-        if gaps == 0:
-            return codes, unseen, values
-        combined = combine(array)
-        known = pc.is_valid(combined)
-        if pa.types.is_floating(combined.type):
-            known = pc.and_(known, pc.invert(pc.fill_null(pc.is_nan(combined), False)))
-        rows = known.to_numpy(zero_copy_only=False)
-        tokens = np.full(len(combined), MASK if self.missing_code is None else self.missing_code)
-        tokens[rows] = codes
-        odd = np.zeros(len(combined), bool)
-        odd[rows] = unseen
-        return tokens, odd, values
+        codes, unseen = self.codec.encode(typed.known)
+        if typed.missing_count == 0:
+            return codes, unseen
+        missing = MASK if self.missing_code is None else self.missing_code
+        tokens = np.full(len(typed.values), missing)
+        tokens[typed.is_known] = codes
+        unseen_rows = np.zeros(len(tokens), bool)
+        unseen_rows[typed.is_known] = unseen
+        return tokens, unseen_rows
 
-    def encode(
-        self,
-        array: pa.ChunkedArray,
-        *,
-        gaps_expected: bool = False,
-        warned: set[str] | None = None,
+    def encode_checked(
+        self, typed: TypedColumn, *, missing_expected: bool = False, warned: set[str] | None = None
     ) -> np.ndarray:
-        """`warned` holds the columns of which a word was said, for tables that come in parts."""
-        tokens, unseen, values = self.look(array)
-        name, gaps = self.column.name, len(tokens) - len(values)
-        if gaps and self.column.gaps == "none" and self.has_tokens and not gaps_expected:
+        """The token of each row, (rows,). Unseen categories are an error, unseen numbers a warning.
+
+        `warned` collects the columns with a warning, so that a table in batches gets each once.
+        """
+        tokens, unseen = self.encode(typed)
+        warned = set() if warned is None else warned
+        if (
+            typed.missing_count
+            and self.column.missing == "none"
+            and self.has_tokens
+            and not missing_expected
+        ):
             log.warning(
-                "Column %r has %d gaps, but had none when the model was made; "
-                "they are taken as unknown.",
-                name,
-                gaps,
+                "Column %r has %d missing values, but had none when the model was fitted; "
+                "they are treated as unknown.",
+                self.name,
+                typed.missing_count,
             )
         if not unseen.any():
             return tokens
-        match self.codec:
-            case CategoricalCodec(values=seen):
-                known = seen.to_pylist()
-                first = values.filter(pc.invert(pc.is_in(values, seen)))[0].as_py()
-                raise UserError(_unknown_category(name, first, known))
-            case ConstantCodec(values=seen):
-                only = f"only {seen[0]}" if len(seen) else "only gaps"
-                raise UserError(f"Column {name!r} has other values than the model saw: {only}.")
-        if warned is None or name not in warned:
+        if (message := self.codec.unseen_error(self.column, typed.known)) is not None:
+            raise UserError(message)
+        if self.name not in warned:
             log.warning(
-                "Column %r has values outside what the model has seen; each is taken for the "
-                "nearest that it has (%d of the first %d values).",
-                name,
+                "Column %r has values outside the range that the model has seen; each is replaced "
+                "by the nearest value in range (%d of the first %d values).",
+                self.name,
                 int(unseen.sum()),
-                len(values),
+                len(typed.known),
             )
-        if warned is not None:
-            warned.add(name)
+            warned.add(self.name)
         return tokens
 
-    def decode(
-        self,
-        codes: np.ndarray,
-        rng: np.random.Generator,
-        how: Decode,
-        first_row: int,
-        seed: int,
-        within: Bounds | None,
-    ) -> pa.Array:
+    def decode(self, codes: np.ndarray, decoding: Decoding) -> pa.Array:
+        """Values in the type that users get back, (rows,)."""
         assert codes.min(initial=0) >= 0
-        column = self.column
-        known = np.ones(len(codes), bool)
-        if self.missing_code is not None:
-            known = codes != self.missing_code
-            codes = np.where(known, codes, 0)
-        if isinstance(self.codec, IdCodec):
-            dtype = _value_type(column)
-            values = self.codec.identifiers.make(
-                first_row, len(codes), dtype=dtype, seed=seed, name=column.name
-            )
-        elif isinstance(self.codec, NumericCodec):
-            if within is not None:  # a gap has no bounds
-                low, high = within
-                within = np.where(known, low, -np.inf), np.where(known, high, np.inf)
-            values = self.codec.decode(codes, rng, how, within)
-        else:
-            values = self.codec.decode(codes)
+        if self.missing_code is None:
+            return self.in_user_type(self.codec.decode(codes, self.column, decoding))
+        known = codes != self.missing_code
+        if decoding.within is not None:  # a missing value has no bounds
+            low, high = decoding.within
+            within = np.where(known, low, -np.inf), np.where(known, high, np.inf)
+            decoding = dataclasses.replace(decoding, within=within)
+        values = self.codec.decode(np.where(known, codes, 0), self.column, decoding)
         if not known.all():
             values = pc.if_else(pa.array(known), values, pa.scalar(None, values.type))
-        return as_given(values, self)
+        return self.in_user_type(values)
 
+    def in_user_type(self, values: pa.Array) -> pa.Array:
+        """Values of the codec in the type that users get back: text, or a dictionary."""
+        column, dtype = self.column, self.column.type
+        writes_text = column.format == "text" or not is_text(values.type)
+        if column.format is not None and is_text(dtype) and writes_text:
+            return text_formats.write(values, column.format, column.missing_text).cast(dtype)
+        if pa.types.is_dictionary(dtype):
+            words = getattr(self.codec, "dictionary", None)
+            if words is None:  # a user has made numbers or ids of it
+                words = pc.unique(values).drop_null()
+            indices = pc.index_in(values, words).cast(dtype.index_type)
+            return pa.DictionaryArray.from_arrays(indices, words, ordered=dtype.ordered)
+        return values.cast(dtype)
 
-def _value_type(column: Column) -> pa.DataType:
-    """The type of the values the codec works on: not the text or dictionary around them."""
-    dtype = column.type
-    if pa.types.is_dictionary(dtype):
-        return dtype.value_type
-    return dtype
-
-
-def typed(array: pa.ChunkedArray, column: Column) -> pa.ChunkedArray:
-    """The column's own type: text that stands for numbers or dates read as such, and rows that
-    come in another type than the model was made with cast to it."""
-    given = _value_type(column)
-    if column.gap_text is not None and not text.is_text(array.type):
-        # It may be a category, or stand among numbers.
-        plain = text.without_gap(combine(array), column.format, column.gap_text)
-        array = pa.chunked_array([plain])
-    if column.format is None or not text.is_text(array.type):
-        there = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
-        if there == given or (text.is_text(given) and column.format not in (None, "text")):
-            return array
-        try:
-            return pa.chunked_array([combine(array).cast(given)])
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise UserError(
-                f"Column {column.name!r} holds {there}, but the model was made with {given}: "
-                f"{str(error).splitlines()[0]}"
-            ) from error
-    dtype = column.type
-    if text.is_text(dtype):
-        dtype = _read_type(column.format)
-    try:
-        return pa.chunked_array([text.read(combine(array), column.format, dtype, column.gap_text)])
-    except (pa.ArrowInvalid, OverflowError) as error:
-        raise UserError(
-            f"Column {column.name!r} holds text that is not of the form {column.format!r}: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
-
-
-def _read_type(fmt: str) -> pa.DataType:
-    if fmt == "integer":
-        return pa.int64()
-    if fmt == "text":
-        return pa.string()
-    if fmt in ("shortest", "plain") or fmt.startswith("fixed:"):
-        return pa.float64()
-    return pa.timestamp(fmt.partition(":")[0])
-
-
-def as_given(values: pa.Array, coded: CodedColumn) -> pa.Array:
-    """Values in the type the caller gave."""
-    column, dtype = coded.column, coded.column.type
-    as_text = column.format == "text" or not text.is_text(values.type)
-    if column.format is not None and text.is_text(dtype) and as_text:
-        return text.write(values, column.format, column.gap_text).cast(dtype)
-    if pa.types.is_dictionary(dtype):
-        words = getattr(coded.codec, "dictionary", None)
-        if words is None:  # a person made a number or an id of it
-            words = pc.unique(values).drop_null()
-        indices = pc.index_in(values, words).cast(dtype.index_type)
-        return pa.DictionaryArray.from_arrays(indices, words, ordered=dtype.ordered)
-    return values.cast(dtype)
-
-
-@dataclass(frozen=True)
-class TableCodec:
-    """All columns of a table, and which of them stand in the token matrix."""
-
-    schema: Schema
-    coded: tuple[CodedColumn, ...]
-
-    @classmethod
-    def fit(cls, table: Columnar, schema: Schema, config: CodecConfig, seed: int) -> "TableCodec":
-        coded = []
-        for column in schema.columns:
-            array = table.column(column.name)
-            values, _, _ = known_values(typed(array, column))
-            codec = _fit_column(column, array, values, config, derive(seed, "codec", column.name))
-            coded.append(CodedColumn(column, codec))
-        return cls(schema, tuple(coded))
-
-    @property
-    def token_columns(self) -> list[CodedColumn]:
-        return [coded for coded in self.coded if coded.has_tokens]
-
-    def read(self, table: pa.Table) -> pa.Table:
-        """A table as given, in the types that `decode` gives: what a CSV file holds as text."""
-        columns = []
-        for column in self.schema.columns:
-            if column.name not in table.column_names:
-                raise UserError(
-                    f"The table has no column {column.name!r}; it has: "
-                    f"{', '.join(table.column_names)}."
-                )
-            array = table.column(column.name)
-            columns.append(array if text.is_text(column.type) else typed(array, column))
-        return pa.table(columns, schema=self.schema.arrow)
-
-    def store(self, table: Columnar) -> TokenStore:
-        """The tokens of a table, for training."""
-        return TokenStore(self.pack(table))
-
-    def pack(self, table: Columnar, warned: set[str] | None = None) -> np.ndarray:
-        """The tokens of a table, row by row, as they are stored."""
-        sizes = [coded.size for coded in self.token_columns]
-        return pack(self._codes(table, warned), sizes, table.num_rows)
-
-    def encode(self, table: pa.Table) -> np.ndarray:
-        """(rows, token columns) int64."""
-        tokens = list(self._codes(table))
-        return np.stack(tokens, axis=1) if tokens else np.zeros((table.num_rows, 0), np.int64)
-
-    def _codes(self, table: Columnar, warned: set[str] | None = None) -> Iterator[np.ndarray]:
-        """The codes of each column that has some; constants are checked."""
-        self.check_columns(table)
-        for coded in self.coded:
-            codes = coded.encode(table.column(coded.column.name), warned=warned)
-            if coded.has_tokens:
-                yield codes
-
-    def look(self, table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """For scores: tokens, with MASK where a value was never seen; which those are; and the
-        log-share that each value has inside its code, 0 where it is all of it; (rows, C) each.
-        Last, how many constant columns of a row hold another value, (rows,)."""
-        self.check_columns(table)
-        changed = np.zeros(table.num_rows, np.int64)
-        for coded in self.coded:
-            if isinstance(coded.codec, ConstantCodec) and not coded.has_tokens:
-                changed += coded.look(table.column(coded.column.name))[1]
-        shape = (table.num_rows, len(self.token_columns))
-        tokens, unseen = np.full(shape, MASK, np.int64), np.zeros(shape, bool)
-        shares = np.zeros(shape)
-        for place, coded in enumerate(self.token_columns):
-            codes, odd, values = coded.look(table.column(coded.column.name))
-            if isinstance(coded.codec, NumericCodec):
-                known = (codes != MASK) & (codes != coded.missing_code)
-                units = coded.codec.grid.units(values)
-                mass = coded.codec.codes.point_shares(units, codes[known])
-                odd[known] |= mass <= 0
-                shares[known, place] = np.log(np.maximum(mass, 1e-300))
-            tokens[:, place] = np.where(odd, MASK, codes)
-            unseen[:, place] = odd
-            shares[odd, place] = 0.0
-        return tokens, unseen, shares, changed
-
-    def check_columns(self, table: Columnar, *, all_of_them: bool = True) -> None:
-        """Refuse a table with columns that the model does not know, or without some it does."""
-        check_names(table.column_names)
-        for name in self.schema.names:
-            if all_of_them and name not in table.column_names:
-                raise UserError(
-                    f"The table has no column {name!r}, which the model was made with; "
-                    f"it has: {', '.join(table.column_names)}."
-                )
-        for name in table.column_names:
-            if name not in self.schema.names:
-                raise UserError(
-                    f"The table has a column {name!r}, which the model does not know; leave it out."
-                )
-
-    def decode(
-        self,
-        tokens: np.ndarray,
-        *,
-        seed: int,
-        first_row: int = 0,
-        how: Decode = "inside",
-        within: Mapping[str, Bounds] | None = None,
-    ) -> pa.Table:
-        """A table of the caller's types. Rows are numbered from `first_row` for ids and draws.
-
-        `within` bounds the numbers of some columns, in units of their grid.
-        """
-        arrays, place = [], 0
-        for coded in self.coded:
-            codes = np.zeros(len(tokens), np.int64)
-            if coded.has_tokens:
-                codes = tokens[:, place]
-                place += 1
-            rng = numpy_stream(seed, "decode", coded.column.name, first_row)
-            bounds = None if within is None else within.get(coded.column.name)
-            arrays.append(coded.decode(codes, rng, how, first_row, seed, bounds))
-        return pa.Table.from_arrays(arrays, schema=self.schema.arrow)
-
-
-def _fit_column(
-    column: Column, array: pa.ChunkedArray, values: pa.Array, config: CodecConfig, seed: int
-) -> ColumnCodec:
-    dictionary = None
-    if pa.types.is_dictionary(array.type):
-        words = array.unify_dictionaries().chunk(0).dictionary.drop_null()
-        dictionary = words.cast(values.type)
-    if column.kind == "constant":
-        first = pa.array(range(min(1, len(values))), pa.int64())
-        return ConstantCodec(values.take(first), dictionary)  # a slice would keep all in memory
-    if column.kind == "id":
-        gap = text.gap_value(values.type, column.format, column.gap_text)
-        return IdCodec(Identifiers.find(column.name, values, None if gap is None else gap.as_py()))
-    if column.kind == "categorical":
-        distinct = pc.unique(values)
-        distinct = distinct.take(pc.sort_indices(distinct))
-        return CategoricalCodec(distinct, dictionary)
-    grid = Grid.find(values, decimals=column.decimals, time_step=column.time_step)
-    codes = quantize(
-        grid.units(values),
-        quantizer=config.quantizer if column.quantizer is None else column.quantizer,
-        max_bins=_bins(config, len(values)) if column.max_bins is None else column.max_bins,
-        continuous=grid.continuous,
-        seed=seed,
-    )
-    return NumericCodec(grid, codes)
-
-
-def _bins(config: CodecConfig, rows: int) -> int:
-    # PAPER-DIFF: the paper's number of clusters does not depend on the table. With a handful of
-    # rows to a code, codes cannot be learned, and training would stop before it began.
-    if config.max_bins is not None:
-        return config.max_bins
-    return min(MOST_BINS, max(LEAST_BINS, rows // ROWS_PER_BIN))
+    def without_missing(self) -> np.ndarray | None:
+        """Weights of the codes without the missing code, (K,); None if there is no such code."""
+        if self.missing_code is None:
+            return None
+        weights = np.ones(self.size)
+        weights[self.missing_code] = 0.0
+        return weights

@@ -1,8 +1,8 @@
-"""Identifiers are regenerated, never learned: new ones of the same look, each only once.
+"""Identifiers are generated, never learned: new ones in the same format, each only once.
 
-A look is how many different identifiers there are and how a number below that is written. Row i
-of a sample gets identifier number (a * i + b) mod count, with a and b from the seed: a shuffle of
-all of them that needs no memory, so that rows can be made in parts.
+A format is a number of possible identifiers and a way to write each of them. Row i of a sample gets
+identifier number (a * i + b) mod count, with a and b from the seed. This is a permutation that
+needs no memory, so rows can be generated in chunks.
 """
 
 import math
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tabmt.data.text_formats import is_text
+from tabmt.data.types import is_text
 from tabmt.data.units import raw_values
 from tabmt.errors import UserError
 from tabmt.seeds import derive
@@ -28,46 +28,48 @@ ALPHABETS = (
     string.ascii_letters,
     string.ascii_letters + string.digits,
 )
-ROOM = 10  # a pattern is used only if it allows this many times the identifiers that were seen
+ROOM = 10  # a pattern must allow this many times the number of identifiers in the table
 
 
 @dataclass(frozen=True)
 class Identifiers:
-    """`pattern` alternates literal text and alphabets; without one, whole numbers from `start`."""
+    """Text by a `pattern`, or whole numbers from `start` on."""
 
     start: int = 0
     count: int | None = None  # None: consecutive
     pattern: tuple[str, ...] = ()  # one entry per character: its alphabet, or the character itself
-    prefix: str = ""  # text without a common look becomes prefix1, prefix2, ...
-    skip: int | None = None  # the number of one that would be a gap
+    prefix: str = ""  # text without a common pattern becomes prefix1, prefix2, ...
+    skip: int | None = None  # the number of the identifier that would be a missing value
 
     @classmethod
-    def find(cls, name: str, values: pa.Array, gap: Any = None) -> "Identifiers":
-        """`gap` is a value that spells a gap, which is never made."""
+    def find(cls, name: str, values: pa.Array, missing: Any = None) -> "Identifiers":
+        """`missing` is the value that stands for a missing one; it is never generated."""
         if is_text(values.type):
-            return cls._find_text(name, values, gap)
+            return cls._find_text(name, values, missing)
         raw = raw_values(values)
         low, high = int(raw.min()), int(raw.max())
-        skip = int(gap) if gap is not None and float(gap).is_integer() else None
+        skip = int(missing) if missing is not None and float(missing).is_integer() else None
         if high - low == len(raw) - 1:
             return cls(start=low, skip=skip)
         count = high - low + 1
-        # Beyond the real ones, if the type has room for it: none of them comes back.
+        # Above the real ones, if the type has room there, so that none of them is repeated.
         start = high + 1 if _fits(high + count, values.type) else low
         return cls(start=start, count=count, skip=skip)
 
     @classmethod
-    def _find_text(cls, name: str, values: pa.Array, gap: str | None) -> "Identifiers":
+    def _find_text(cls, name: str, values: pa.Array, missing: str | None) -> "Identifiers":
         words = values.to_pylist()
         if len({len(word) for word in words}) == 1:
             pattern = tuple(_alphabet(set(letters)) for letters in zip(*words, strict=True))
             count = math.prod(len(letters) for letters in pattern)
             if all(pattern) and count >= ROOM * len(words):
-                return cls(count=count, pattern=pattern, skip=_read(gap, pattern))
+                return cls(count=count, pattern=pattern, skip=_read(missing, pattern))
         stem = re.sub(r"\W+", "_", name).strip("_") or "id"
         return cls(start=1, prefix=f"{stem}_")
 
-    def make(self, first: int, rows: int, *, dtype: pa.DataType, seed: int, name: str) -> pa.Array:
+    def generate(
+        self, first: int, rows: int, *, dtype: pa.DataType, seed: int, name: str
+    ) -> pa.Array:
         numbers = [self._number(first + i, seed) for i in range(rows)]
         if self.pattern:
             return pa.array([self._write(number) for number in numbers], dtype)
@@ -80,34 +82,34 @@ class Identifiers:
         except (pa.ArrowInvalid, OverflowError) as error:
             raise UserError(
                 f"Column {name!r} is an id of type {dtype}, which cannot number {first + rows} "
-                "rows. Sample fewer, or read the column as a wider type."
+                "rows. Sample fewer rows, or give the column a wider type."
             ) from error
 
     def _number(self, row: int, seed: int) -> int:
         number = self.start + row
         if self.count is not None:
-            gap_inside = self.skip is not None and 0 <= self.skip - self.start < self.count
-            room = self.count - gap_inside
-            if row < room:
-                factor = derive(seed, "id", "factor") % room or 1
-                while math.gcd(factor, room) != 1:
+            skips_one = self.skip is not None and 0 <= self.skip - self.start < self.count
+            possible = self.count - skips_one
+            if row < possible:
+                factor = derive(seed, "id", "factor") % possible or 1
+                while math.gcd(factor, possible) != 1:
                     factor += 1
-                number = self.start + (factor * row + derive(seed, "id", "shift")) % room
-        past_gap = self.skip is not None and number >= self.skip >= self.start
-        return number + past_gap
+                number = self.start + (factor * row + derive(seed, "id", "shift")) % possible
+        is_past_skipped = self.skip is not None and number >= self.skip >= self.start
+        return number + is_past_skipped
 
     def _write(self, number: int) -> str:
         assert self.count is not None
-        lap, number = divmod(number, self.count)
-        letters = [f"-{lap}"] if lap else []
+        repetition, number = divmod(number, self.count)
+        letters = [f"-{repetition}"] if repetition else []
         for alphabet in reversed(self.pattern):
-            number, place = divmod(number, len(alphabet))
-            letters.append(alphabet[place])
+            number, index = divmod(number, len(alphabet))
+            letters.append(alphabet[index])
         return "".join(reversed(letters))
 
 
 def _read(word: str | None, pattern: tuple[str, ...]) -> int | None:
-    """The number that is written so, if one is."""
+    """The number of an identifier; None if the pattern does not fit."""
     if word is None or len(word) != len(pattern):
         return None
     number = 0
@@ -129,7 +131,7 @@ def _fits(number: int, dtype: pa.DataType) -> bool:
 
 
 def _alphabet(letters: set[str]) -> str:
-    """The letter itself if it never changes, else the smallest alphabet; empty if there is none."""
+    """The letter itself if it never changes, else the smallest alphabet; "" if there is none."""
     if len(letters) == 1:
         return letters.pop()
     return next((alphabet for alphabet in ALPHABETS if letters <= set(alphabet)), "")

@@ -1,128 +1,174 @@
-"""The codec of a table of any size: a part of a very large one is looked at, then all is counted.
+"""Tables larger than memory: their codec, and their tokens in a file.
 
-For `fit`. Kinds, decimals and bins of numbers are those of the rows that were looked at; categories
-are those of all rows, for one that was left out could never be learned. A column that turns out
-to be otherwise (a gap, a second value, text of another form) is looked at whole.
+The codec is fitted on some of the rows; then all rows are scanned, for their categories and for
+columns that differ. The tokens are written fragment by fragment, by several workers, each into its
+own place of one file, so the file is the same however many workers there are. With the codec beside
+it in a folder, the file is all that training needs.
 """
 
-import dataclasses
+import json
 import logging
-from collections.abc import Mapping
+import time
+import zipfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tabmt.codec.columns import CategoricalCodec, CodedColumn, ConstantCodec, TableCodec, typed
-from tabmt.config import CodecConfig
-from tabmt.data import text_formats as text
-from tabmt.data.dataset import Columns
-from tabmt.data.schema import Columnar, Source, combine, infer, known_values
-from tabmt.parallel import cores, each
+from tabmt import parallel
+from tabmt.codec.columns import CategoricalCodec, CodedColumn
+from tabmt.codec.table import TableCodec, fit_column
+from tabmt.config import CodecConfig, Engine
+from tabmt.data import files, infer
+from tabmt.data.dataset import Dataset
+from tabmt.data.schema import Schema
+from tabmt.errors import UserError
+from tabmt.json_files import convert
+from tabmt.tokens import TokenFile, TokenStore
 
 log = logging.getLogger(__name__)
 
-LOOKED_ROWS = 2**25  # a column of them as text is a gigabyte
+TOKENS, CODEC, CONTENT = "tokens", "codec.npz", "content.json"
 
 
-@dataclass(frozen=True)
-class Tally:
-    """What a part holds of a column: gaps, the distinct values of categories, and whether text is
-    of the form that was found."""
-
-    gaps: int
-    words: pa.Array | None
-    alike: bool = True
-
-
-def find_codec(
-    table: Columnar,
-    source: Source,
-    config: CodecConfig,
-    overrides: Mapping[str, Any] | None,
-    seed: int,
+def fit_table_codec(
+    dataset: Dataset, config: CodecConfig, overrides: Mapping[str, Any] | None, seed: int
 ) -> TableCodec:
-    def look(rows: Columnar, edits: Mapping[str, Any] | None) -> TableCodec:
-        schema = infer(rows, source, gaps=config.gaps, overrides=edits)
-        return TableCodec.fit(rows, schema, config, seed)
-
-    if not isinstance(table, Columns):
-        return look(table, overrides)
-    some = table.spread(LOOKED_ROWS)
-    codec = look(some, overrides)
-    if some.num_rows == table.num_rows:
+    """The codec of a table of any size, column by column."""
+    inference = infer.Inference.of(dataset, config.missing, overrides)
+    rules = inference.overrides.rules
+    some = dataset.sample(infer.SAMPLED_ROWS)
+    codec = TableCodec.fit(inference.columns(some), dataset.source, rules, config, seed)
+    if some.num_rows == dataset.num_rows:
         return codec
-    log.info(
-        "kinds, and bins of numbers, are those of %s of %s rows; categories those of all",
-        f"{some.num_rows:,}",
-        f"{table.num_rows:,}",
-    )
-    everywhere = (overrides or {}).get("gap_text")
-    spelled = dict.fromkeys(codec.schema.names, everywhere)
-    spelled |= {e["name"]: e["gap_text"] for e in _entries(overrides) if "gap_text" in e}
-    gaps = [0] * len(codec.coded)
-    alike = [True] * len(codec.coded)
-    words = [getattr(one.codec, "values", None) for one in codec.coded]
-    for tallies in each(CountPart(codec, spelled), list(table.parts()), workers=cores()):
-        for place, tally in enumerate(tallies):
-            gaps[place] += tally.gaps
-            alike[place] = alike[place] and tally.alike
-            if tally.words is not None:
-                words[place] = pc.unique(pa.concat_arrays([words[place], tally.words]))
-    coded = []
-    for place, one in enumerate(codec.coded):
-        name, own, known = one.column.name, one.codec, words[place]
-        varies = isinstance(own, ConstantCodec) and known is not None and len(known) > 1
-        if varies or not alike[place] or (gaps[place] and one.column.gaps == "none"):
-            log.info("column %r is otherwise than in those rows: all of it is looked at", name)
-            edits = [entry for entry in _entries(overrides) if entry["name"] == name]
-            edits_of_it = {**(overrides or {}), "columns": edits, "rules": {}}
-            one = look(pa.table({name: table.column(name)}), edits_of_it).coded[0]
-        elif isinstance(own, CategoricalCodec):
-            assert known is not None
-            dictionary = own.dictionary
-            if dictionary is not None:
-                dictionary = pc.unique(pa.concat_arrays([dictionary, known]))
-            known = known.take(pc.sort_indices(known))
-            one = CodedColumn(one.column, CategoricalCodec(known, dictionary))
-        coded.append(one)
-    columns = tuple(one.column for one in coded)
-    return TableCodec(dataclasses.replace(codec.schema, columns=columns), tuple(coded))
-
-
-def _entries(overrides: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    return [] if overrides is None else overrides.get("columns", [])
+    by_name = {column.name: column for column in codec.schema.columns}
+    scan = infer.scan(dataset, by_name, inference.overrides)
+    coded = {one.name: one for one in codec.coded}
+    for name in scan.differing:
+        coded[name] = fit_column(inference.column(name, dataset.column(name)), config, seed)
+    for name, categories in scan.categories.items():
+        own = coded[name].codec
+        assert isinstance(own, CategoricalCodec)
+        coded[name] = CodedColumn(coded[name].column, own.with_categories(categories))
+    columns = tuple(one.column for one in coded.values())
+    return TableCodec(Schema(columns, dataset.source, dict(rules)), tuple(coded.values()))
 
 
 @dataclass(frozen=True)
-class CountPart:
+class EncodeFragment:
     codec: TableCodec
-    spelled: Mapping[str, str | None]  # column -> a gap where text holds it, as a person told
+    path: Path
+    warned: set[str]  # columns about which a warning was given
 
-    def __call__(self, part: Columns) -> list[Tally]:
-        return [self._count(part.column(one.column.name), one) for one in self.codec.coded]
+    def __call__(self, piece: tuple[int, Dataset]) -> None:
+        """Write the tokens of a fragment, whose first row has this number in the table."""
+        first_row, fragment = piece
+        TokenFile.write_rows(self.path, first_row, self.codec.pack(fragment, self.warned))
 
-    def _count(self, array: pa.ChunkedArray, one: CodedColumn) -> Tally:
-        column, told = one.column, self.spelled[one.column.name]
-        plain = array
-        if column.gap_text is not None:
-            plain = text.without_gap(combine(array), column.format, column.gap_text)
-        all_gaps = plain.null_count == len(plain)
-        is_text = text.is_text(getattr(array.type, "value_type", array.type))
-        if told not in (None, column.gap_text) and is_text:
-            words = pc.unique(array).cast(pa.string())
-            if pc.index(words, told).as_py() >= 0:
-                return Tally(0, None, alike=False)
-        read = column.format not in (None, "text")
-        if read and text.is_text(array.type) and not all_gaps:
-            found = text.recognise(array, told if told == column.gap_text else None)
-            if found is None or found.format != column.format:
-                return Tally(0, None, alike=False)
-            if found.gap_text not in (None, column.gap_text):  # none here: none that differs
-                return Tally(0, None, alike=False)
-        values, gaps, _ = known_values(typed(array, column))
-        words = None
-        if isinstance(one.codec, CategoricalCodec | ConstantCodec):
-            words = pc.unique(values).cast(one.codec.values.type)
-        return Tally(gaps, words)
+
+def encode_to_file(
+    codec: TableCodec, dataset: Dataset, path: Path, *, engine: Engine, workers: int
+) -> None:
+    """Write the tokens of a table to a file that all workers can see."""
+    TokenFile.create(path, codec.sizes, dataset.num_rows)
+    fragments = dataset.fragments()
+    *first_rows, _ = accumulate((fragment.num_rows for fragment in fragments), initial=0)
+    pieces = list(zip(first_rows, fragments, strict=True))
+    work = EncodeFragment(codec, path, set())
+    for _ in parallel.each(work, pieces, engine=engine, workers=workers):
+        pass
+    pa.default_memory_pool().release_unused()  # training needs the memory
+
+
+@dataclass(frozen=True)
+class StoreContent:
+    """What the JSON file in a folder of tokens says."""
+
+    rows: int
+    schema: dict[str, Any]
+    codecs: list[dict[str, Any]]
+    request: dict[str, Any]  # what codec and tokens depend on
+
+
+def encode_into(
+    folder: Path,
+    dataset: Dataset,
+    make_codec: Callable[[], TableCodec],
+    request: Mapping[str, Any],
+    engine: Engine,
+) -> None:
+    """Put the codec and the tokens of a table into a folder, unless they are there already.
+
+    `request` is what the codec depends on besides the table.
+    """
+    wanted = json.loads(json.dumps({"files": dataset.file_identities(), **request}))
+    content = folder / CONTENT
+    if content.exists():
+        if _read_content(folder).request != wanted:
+            raise UserError(
+                f"The folder {str(folder)!r} holds the tokens of other files, or of other settings "
+                "or another seed; name another folder, or delete it."
+            )
+        log.info("using the encoded table in %s", folder)
+        return
+    _check_folder(folder)
+    started = time.monotonic()
+    codec = make_codec()
+    fitted = time.monotonic()
+    log.info("read %s rows in %.0f s", f"{dataset.num_rows:,}", fitted - started)
+    arrays, entries = codec.to_parts()
+    with files.replacing(folder / TOKENS) as tokens, files.replacing(folder / CODEC) as codes:
+        encode_to_file(codec, dataset, tokens, engine=engine, workers=parallel.cores())
+        with codes.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        if content.exists():
+            raise UserError(f"Another fit has encoded its table into {str(folder)!r} meanwhile.")
+    stored = {
+        "rows": dataset.num_rows,
+        "schema": codec.schema.to_json(),
+        "codecs": entries,
+        "request": wanted,
+    }
+    files.write_text(content, json.dumps(stored, ensure_ascii=False))  # last: now it is complete
+    log.info("encoded them in %.0f s", time.monotonic() - fitted)
+
+
+def _check_folder(folder: Path) -> None:
+    """Make the folder, or see that it holds nothing but what an interrupted run has left."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"The folder {str(folder)!r} cannot be created: {error.strerror}."
+        ) from error
+    if any(path.name[0] != "." and path.name not in (TOKENS, CODEC) for path in folder.iterdir()):
+        raise UserError(f"The folder {str(folder)!r} holds other files; name an empty one.")
+    for name in (TOKENS, CODEC):
+        files.remove_abandoned(folder, name)
+
+
+def read_encoded(folder: Path) -> tuple[TableCodec, TokenStore]:
+    """What `encode_into` has put into a folder."""
+    content = _read_content(folder)
+    try:
+        with np.load(folder / CODEC, allow_pickle=False) as arrays:
+            schema = Schema.from_json(content.schema)
+            codec = TableCodec.from_parts(schema, dict(arrays), content.codecs)
+        return codec, TokenStore(TokenFile(folder / TOKENS, codec.sizes, content.rows))
+    except (OSError, ValueError, UserError, zipfile.BadZipFile) as error:
+        raise UserError(_damaged(folder)) from error
+
+
+def _read_content(folder: Path) -> StoreContent:
+    try:
+        return convert(json.loads((folder / CONTENT).read_text(encoding="utf-8")), StoreContent)
+    except (OSError, ValueError) as error:
+        raise UserError(_damaged(folder)) from error
+
+
+def _damaged(folder: Path) -> str:
+    return f"The folder {str(folder)!r} is damaged; delete it to encode the table again."

@@ -1,9 +1,10 @@
-"""Cut a column of numbers into few codes, and draw numbers back from inside a code.
+"""Quantise a column of numbers into few codes, and draw numbers back from inside a code.
 
-A value that is frequent by itself (0, 99999, 40 hours) is an *atom* with its own code; the rest
-fall into bins. A bin remembers the shape of its values by a few knots of their distribution,
-each half-way between two neighbouring values, so that no knot is a value of the table unless
-that value was there twice. Works on the units of grid.py; knows no types and no gaps.
+A value that is frequent by itself (0, 99999, 40 hours) is an *atom* with a code of its own; the
+other values fall into bins. A bin stores the shape of its values as a few knots of their cumulative
+distribution, each half-way between two neighbouring values, so that no knot is a value of the table
+unless that value occurred twice. Works on the units of data/units.py: it sees neither types nor
+missing values.
 """
 
 import warnings
@@ -17,18 +18,18 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tabmt.config import Decode, Quantizer
 
-KNOTS = 8  # equal shares of a bin's values between its knots
+KNOTS = 8  # intervals between the knots of a bin, each with the same share of its values
 KMEANS_POINTS = 10_000  # K-Means sees at most this many weighted points
-LEAST_BINS = 10  # kept for values that are not atoms
-LEAST_ATOM_ROWS = 5  # a value of fewer rows shares its bin with others
+LEAST_BINS = 10  # reserved for values that are not atoms
+LEAST_ATOM_ROWS = 5  # a value that fewer rows hold shares a bin with others
 
 
 @dataclass(frozen=True)
 class Quantized:
     """The codes of one column of numbers, in the order of their centres.
 
-    Code k is the value `centres[k]` where `atom[k]`, and otherwise the next of the bins
-    [edges[b], edges[b + 1]), the last of which holds its upper edge too.
+    Code k is the single value `centres[k]` where `atom[k]`. The other codes are the bins
+    [edges[b], edges[b + 1]) in ascending order; the last bin includes its upper edge.
     """
 
     centres: np.ndarray  # (K,) float64
@@ -45,12 +46,12 @@ class Quantized:
 
     @property
     def ratios(self) -> np.ndarray:
-        """The paper's r (eq. 4), in [0, 1]; infinities sit at the ends."""
+        """The paper's r (eq. 4), in [0, 1]; infinite values lie at the ends."""
         finite = self.centres[np.isfinite(self.centres)]
         low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 0.0)
         with np.errstate(over="ignore"):
             spread = high - low
-        # Half-sizes keep the difference of two huge floats finite.
+        # Halves keep the difference of two huge floats finite.
         if not np.isfinite(spread):
             ratios = (np.clip(self.centres, low, high) / 2 - low / 2) / (high / 2 - low / 2)
         elif spread > 0:
@@ -61,12 +62,12 @@ class Quantized:
 
     @property
     def extent(self) -> tuple[float, float]:
-        """The smallest and the largest number that the codes can express."""
+        """The smallest and the largest number that the codes can represent."""
         points = np.concatenate([self.centres[self.atom], self.edges])
         return float(points.min()), float(points.max())
 
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """The first and the last number of each bin, and the code of each."""
+        """The first and the last number of each bin, and the codes of these bins."""
         codes = np.flatnonzero(~self.atom)
         bins = np.arange(len(codes))
         sides = [
@@ -75,7 +76,8 @@ class Quantized:
         return np.concatenate(sides), np.concatenate([codes, codes])
 
     def encode(self, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Codes of numbers, and which of them the codes cannot express (nearest code given)."""
+        """The code of each number, and which numbers the codes cannot represent (these get the
+        nearest code)."""
         atom_codes, bin_codes = np.flatnonzero(self.atom), np.flatnonzero(~self.atom)
         atoms = self.centres[atom_codes]
         if len(atoms) == 0:
@@ -84,7 +86,7 @@ class Quantized:
         else:
             right = np.searchsorted(atoms, units).clip(0, len(atoms) - 1)
             left = np.maximum(right - 1, 0)
-            # Infinity minus infinity is settled by `is_atom`; too far for a float is far enough.
+            # Infinity minus infinity is resolved by `is_atom`, and an overflow is far enough.
             with np.errstate(invalid="ignore", over="ignore"):
                 nearer = np.abs(atoms[left] - units) < np.abs(atoms[right] - units)
             nearest = np.where(nearer, left, right)
@@ -108,9 +110,9 @@ class Quantized:
         return shares
 
     def point_shares(self, units: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        """Share of a code's mass on one number of it: (n,) and (n,) -> (n,).
+        """Share of its code's mass that a number has: (n,) and (n,) -> (n,).
 
-        Where numbers follow no grid, it is the mass of the millionth of the range around them.
+        Continuous numbers have the mass of the millionth of the range around them.
         """
         shares = np.ones(len(units))
         drawn = np.flatnonzero(~self.atom[codes])
@@ -127,20 +129,20 @@ class Quantized:
         return np.asarray(np.cumsum(~self.atom) - 1)
 
     def _positions(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where an interval begins and ends: bin + share of the bin's mass below."""
+        """Where intervals begin and end, as bin + share of the bin's mass below."""
         if len(self.knot_value) == 0:
             return np.zeros(len(low)), np.zeros(len(low))
-        if not self.continuous:  # a grid value stands for the cell around it
+        if not self.continuous:  # a grid value stands for the interval of half a step around it
             low, high = np.ceil(low) - 0.5, np.floor(high) + 0.5
         return self._position(low, "left"), self._position(high, "right")
 
     def _position(self, points: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
-        # Knots of one value are a jump: "left" stays below it, "right" is above.
+        # Several knots of one value are a jump: "left" is below it, "right" above.
         value, position = self.knot_value, self.knot_bin + self.knot_share
         right = np.searchsorted(value, points, side=side).clip(1, len(value) - 1)
         left = right - 1
         width = value[right] / 2 - value[left] / 2  # halves, so that nothing overflows
-        with np.errstate(invalid="ignore"):  # infinite points, settled by the clip
+        with np.errstate(invalid="ignore"):  # infinite points, handled by the clip
             share = (points / 2 - value[left] / 2) / np.where(width > 0, width, 1.0)
         jump = float(side == "right")
         share = np.where(width > 0, np.clip(np.nan_to_num(share, nan=jump), 0.0, 1.0), jump)
@@ -155,9 +157,10 @@ class Quantized:
         how: Decode,
         within: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> np.ndarray:
-        """Numbers for codes: drawn inside the bin, or its centre as in the paper.
+        """A number for each code: drawn inside its bin, or the centre as in the paper.
 
-        `within` bounds each number, (n,) low and high, both allowed; codes must have mass there.
+        `within` bounds each number, low and high (n,), both included; its code must have mass
+        there.
         """
         units: np.ndarray = self.centres[codes].copy()
         drawn = np.flatnonzero(~self.atom[codes])
@@ -171,7 +174,7 @@ class Quantized:
             units[drawn] = self._keep_in_bin(values, bins, low, high)
             return units
         # PAPER-DIFF: the paper returns cluster centres (section 3). We draw inside the bin,
-        # because a table of centres is told apart at once.
+        # because a table of centres is easily told from a real one.
         draws = rng.random(len(bins))
         if low is None or high is None:
             draws = bins + draws
@@ -197,7 +200,7 @@ class Quantized:
         least: np.ndarray | None,
         most: np.ndarray | None,
     ) -> np.ndarray:
-        """Never past an edge, and never on an atom, so that encoding gives the code back."""
+        """Move numbers off atoms and inside the edges, so that encoding returns the same code."""
         low, high = self.edges[bins], self.edges[bins + 1]
         last = bins == len(self.edges) - 2
         if self.continuous:
@@ -210,7 +213,7 @@ class Quantized:
         atoms = self.centres[self.atom]
         step = 1
         while (hit := np.isin(values, atoms)).any():
-            # Draws avoid atoms by construction; rounding, or a centre, may still meet one.
+            # Draws avoid atoms by construction; rounding, or a centre, may still hit one.
             for sign in (1, -1):
                 moved = values + sign * step * (np.spacing(values) if self.continuous else 1)
                 take = hit & (moved >= low) & (moved <= high) & ~np.isin(moved, atoms)
@@ -223,7 +226,7 @@ class Quantized:
 def quantize(
     units: np.ndarray, *, quantizer: Quantizer, max_bins: int, continuous: bool, seed: int
 ) -> Quantized:
-    """Find the codes of a column of numbers (no gaps; infinities become atoms)."""
+    """Find the codes of a column of numbers without missing values; infinities become atoms."""
     values, counts = np.unique(units, return_counts=True)
     finite = np.isfinite(values)
     atom = ~finite
@@ -251,11 +254,11 @@ def quantize(
 
 
 def _join_rare(groups: list[np.ndarray], counts: np.ndarray) -> list[np.ndarray]:
-    """No bin of a single value that few rows hold: it would be that value, letter for letter."""
+    """Join bins of a single rare value with a neighbour: such a bin would reveal the value."""
     joined = [groups[0]]
     for group in groups[1:]:
-        alone = [len(one) == 1 and counts[one[0]] < LEAST_ATOM_ROWS for one in (joined[-1], group)]
-        if any(alone):
+        rare = [len(g) == 1 and counts[g[0]] < LEAST_ATOM_ROWS for g in (joined[-1], group)]
+        if any(rare):
             joined[-1] = np.concatenate([joined[-1], group])
         else:
             joined.append(group)
@@ -265,7 +268,7 @@ def _join_rare(groups: list[np.ndarray], counts: np.ndarray) -> list[np.ndarray]
 def _cut(
     values: np.ndarray, counts: np.ndarray, quantizer: Quantizer, bins: int, seed: int
 ) -> np.ndarray:
-    """(n,) ascending labels of the ascending distinct `values`."""
+    """Cut ascending distinct values into bins: (n,) ascending labels."""
     values = values / _size(values)
     if quantizer == "uniform":
         inner = np.linspace(values[0], values[-1], bins + 1)[1:-1]
@@ -285,12 +288,12 @@ def _cut(
     shift, scale = points.mean(), points.std() or 1.0
     means = KMeans(bins, n_init=1, random_state=seed % 2**32)
     with warnings.catch_warnings():
-        # Points too close to tell apart make fewer clusters, which is what they should.
+        # Points that are too close together rightly make fewer clusters.
         warnings.simplefilter("ignore", ConvergenceWarning)
         means.fit(((points - shift) / scale)[:, None], sample_weight=weights)
     centres = np.sort(means.cluster_centers_[:, 0]) * scale + shift
     labels = np.searchsorted((centres[1:] + centres[:-1]) / 2, values, side="right")
-    if len(np.unique(labels)) < bins / 2:  # an outlier has taken the clusters from all the rest
+    if len(np.unique(labels)) < bins / 2:  # an outlier has left few clusters for all others
         return _cut(values, counts, "quantile", bins, seed)
     return labels
 
@@ -303,7 +306,7 @@ def _assemble(
     continuous: bool,
 ) -> Quantized:
     atoms = values[atom]
-    # Each edge lies half-way between the bins it parts.
+    # Each inner edge lies half-way between the bins on its sides.
     inner = [_middle(values[a[-1]], values[b[0]]) for a, b in pairwise(groups)]
     ends = [values[groups[0][0]], values[groups[-1][-1]]] if groups else []
     edges = np.array([ends[0], *inner, ends[1]] if groups else [])
@@ -332,13 +335,13 @@ def _assemble(
 
 
 def _size(values: np.ndarray) -> float:
-    """Divided by this, no sum of values overflows."""
+    """A scale: divided by it, no sum of values overflows."""
     finite = values[np.isfinite(values)]
     return float(np.abs(finite).max(initial=0.0)) or 1.0
 
 
 def _middle(low: float, high: float) -> float:
-    """Above `low` and at most `high`, also when they are neighbouring floats."""
+    """Half-way, but above `low` even if the two are neighbouring floats."""
     return max(low / 2 + high / 2, float(np.nextafter(low, np.inf)))
 
 
@@ -357,16 +360,16 @@ def _knots(
     last_of = np.cumsum(counts) - 1  # position of the last copy of each value
     at = values[np.searchsorted(last_of, ranks - 1)]
     after = values[np.searchsorted(last_of, ranks)]
-    half_cell = 0.0 if continuous else 0.5  # a grid value stands for the cell around it
-    value = np.array([low - half_cell, *(at / 2 + after / 2), high + half_cell])
+    half_step = 0.0 if continuous else 0.5  # a grid value stands for the interval around it
+    value = np.array([low - half_step, *(at / 2 + after / 2), high + half_step])
     share = np.array([0.0, *(ranks / n), 1.0])
     inside = atoms[(atoms > low - 1) & (atoms < high + 1)]
     if continuous or len(inside) == 0:
         return share, value
-    # Take the atoms' cells out of the bin, and spread their mass over the rest of it.
-    cells = np.unique(np.concatenate([inside - 0.5, inside + 0.5]).clip(value[0], value[-1]))
-    points = np.concatenate([value, cells])
-    shares = np.concatenate([share, np.interp(cells, value, share)])
+    # Take the intervals of the atoms out of the bin, and spread their mass over the rest.
+    ends = np.unique(np.concatenate([inside - 0.5, inside + 0.5]).clip(value[0], value[-1]))
+    points = np.concatenate([value, ends])
+    shares = np.concatenate([share, np.interp(ends, value, share)])
     order = np.lexsort((shares, points))
     points, mass = points[order], np.diff(shares[order])
     middles = points[:-1] / 2 + points[1:] / 2

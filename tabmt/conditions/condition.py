@@ -1,9 +1,9 @@
-"""What a user asks of a column: a value, a set, a range, a gap or no gap; built or parsed.
+"""What users ask of a column: a value, a set, a range, a missing value or none; built or parsed.
 
     {"sex": "Female", "age": between(30, 40), "city": one_of("Oslo", "Bergen"), "income": missing()}
     sex = Female      age in 30..40      city in {Oslo, Bergen}      income is missing
 
-Only what was asked, in the user's words. prompts.py holds it against a column's codes.
+Only the request, in the user's words; prompts.py applies it to the codes of a column.
 """
 
 import dataclasses
@@ -18,12 +18,12 @@ FORMS = (
     "COLUMN = VALUE, COLUMN >= VALUE (or > <= <), COLUMN in LOW..HIGH, COLUMN in {VALUE, VALUE}, "
     "COLUMN is missing, COLUMN is not missing"
 )
-# A name with one of the signs in it, or with a quote at its start, stands in quotes.
+# A name that contains one of the signs, or begins with a quote, has to be quoted.
 NAME = r"""\s*("[^"]*"|'[^']*'|`[^`]*`|[^\s"'`=<>!][^=<>!]*?)"""
-COMPARED = re.compile(NAME + r"\s*(>=|<=|==|=|>|<)\s*(.*?)\s*", re.S)
-GAP = re.compile(NAME + r"\s+is\s+(not\s+)?missing\s*", re.S | re.I)
-WITHIN = re.compile(NAME + r"\s+in\s+(.+?)\s*\.\.\s*(.+?)\s*", re.S)
-AMONG = re.compile(NAME + r"\s+in\s*\{(.*)\}\s*", re.S)
+COMPARISON = re.compile(NAME + r"\s*(>=|<=|==|=|>|<)\s*(.*?)\s*", re.S)
+MISSING = re.compile(NAME + r"\s+is\s+(not\s+)?missing\s*", re.S | re.I)
+RANGE = re.compile(NAME + r"\s+in\s+(.+?)\s*\.\.\s*(.+?)\s*", re.S)
+SET = re.compile(NAME + r"\s+in\s*(?:\{(.*)\}|\((.*)\)|\[(.*)\])\s*", re.S)  # as in rules, too
 ITEM = re.compile(r"""\s*("[^"]*"|'[^']*'|[^,]*?)\s*(?:,|$)""")
 
 
@@ -34,13 +34,17 @@ class Condition:
     values: tuple[Any, ...] | None = None  # one of these
     low: Any = None
     high: Any = None
-    low_open: bool = False  # the bound itself is not allowed
-    high_open: bool = False
-    gap: bool | None = None  # True: a gap; False: no gap
+    excludes_low: bool = False  # whether the bound itself is not allowed
+    excludes_high: bool = False
+    missing: bool | None = None  # True: missing; False: not missing
 
 
 def between(low: Any = None, high: Any = None, *, closed: str = "both") -> Condition:
-    """From `low` to `high`; either may be left out. `closed` is both, left, right or neither."""
+    """From `low` to `high`; either may be left out. `closed` is both, left, right or neither.
+
+    Example:
+        >>> model.sample(100, where={"age": between(30, 40), "income": between(low=1000)})
+    """
     if closed not in ("both", "left", "right", "neither"):
         raise UserError(f"closed is {closed!r}, but must be one of: both, left, right, neither.")
     if low is None and high is None:
@@ -48,73 +52,88 @@ def between(low: Any = None, high: Any = None, *, closed: str = "both") -> Condi
     return Condition(
         low=low,
         high=high,
-        low_open=closed in ("right", "neither"),
-        high_open=closed in ("left", "neither"),
-        gap=False,
+        excludes_low=closed in ("right", "neither"),
+        excludes_high=closed in ("left", "neither"),
+        missing=False,
     )
 
 
 def one_of(*values: Any) -> Condition:
-    """Any of some values."""
+    """Any of some values.
+
+    Example:
+        >>> model.sample(100, where={"city": one_of("Oslo", "Bergen")})
+    """
     if not values:
         raise UserError("one_of() needs a value.")
-    return Condition(values=values, gap=False)
+    return Condition(values=values, missing=False)
 
 
 def missing() -> Condition:
-    """A gap."""
-    return Condition(gap=True)
+    """A missing value.
+
+    Example:
+        >>> model.sample(100, where={"income": missing()})
+    """
+    return Condition(missing=True)
 
 
 def known() -> Condition:
-    """Anything but a gap."""
-    return Condition(gap=False)
+    """Any value that is not missing.
+
+    Example:
+        >>> model.sample(100, where={"income": known()})
+    """
+    return Condition(missing=False)
 
 
-def conditions(where: Mapping[str, Any] | Iterable[str] | str | None) -> dict[str, Condition]:
-    """What a user gave as `where`: a mapping of columns, or sentences as on the command line."""
+def parse_conditions(where: Mapping[str, Any] | Iterable[str] | str | None) -> dict[str, Condition]:
+    """What users pass as `where`: a mapping of columns, or sentences as on the command line."""
     if where is None:
         return {}
     if isinstance(where, Mapping):
-        for name, given in where.items():
-            if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        for name, wanted in where.items():
+            if isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes):
                 raise UserError(
-                    f"Column {name!r} is asked to be {given!r}; one_of(...) asks for any of "
+                    f"Column {name!r} is asked to be {wanted!r}; use one_of(...) for any of "
                     "several values, between(low, high) for a range."
                 )
         return {
-            str(name): given if isinstance(given, Condition) else one_of(given)
-            for name, given in where.items()
+            str(name): wanted if isinstance(wanted, Condition) else one_of(wanted)
+            for name, wanted in where.items()
         }
     if not isinstance(where, Iterable):
         raise UserError(
             f"where is {where!r}, but must map columns to conditions, or be sentences: {FORMS}."
         )
-    found: dict[str, Condition] = {}
+    conditions: dict[str, Condition] = {}
     for sentence in [where] if isinstance(where, str) else where:
-        name, condition = parse(sentence)
-        found[name] = _both(name, found[name], condition) if name in found else condition
-    return found
+        name, condition = parse_sentence(sentence)
+        if name in conditions:
+            condition = _combine(name, conditions[name], condition)
+        conditions[name] = condition
+    return conditions
 
 
-def parse(sentence: str) -> tuple[str, Condition]:
+def parse_sentence(sentence: str) -> tuple[str, Condition]:
     """A column and its condition, from a sentence such as `age in 30..40`."""
-    if match := GAP.fullmatch(sentence):
+    if match := MISSING.fullmatch(sentence):
         return _unquoted(match[1]), known() if match[2] else missing()
-    if match := AMONG.fullmatch(sentence):
-        values = [_unquoted(item[1]) for item in ITEM.finditer(match[2]) if item[1]]
+    if match := SET.fullmatch(sentence):
+        content = next(group for group in match.groups()[1:] if group is not None)
+        values = [_unquoted(item[1]) for item in ITEM.finditer(content) if item[1]]
         return _unquoted(match[1]), one_of(*values)
-    if match := WITHIN.fullmatch(sentence):
+    if match := RANGE.fullmatch(sentence):
         return _unquoted(match[1]), between(_unquoted(match[2]), _unquoted(match[3]))
-    if match := COMPARED.fullmatch(sentence):
-        name, value = _unquoted(match[1]), _unquoted(match[3])
-        match match[2]:
+    if match := COMPARISON.fullmatch(sentence):
+        name, sign, value = _unquoted(match[1]), match[2], _unquoted(match[3])
+        match sign:
             case "=" | "==":
                 return name, one_of(value)
             case ">=" | ">":
-                return name, between(low=value, closed="both" if match[2] == ">=" else "neither")
+                return name, between(low=value, closed="both" if sign == ">=" else "neither")
             case _:
-                return name, between(high=value, closed="both" if match[2] == "<=" else "neither")
+                return name, between(high=value, closed="both" if sign == "<=" else "neither")
     raise UserError(f"The condition {sentence!r} cannot be read. It can be: {FORMS}.")
 
 
@@ -124,14 +143,14 @@ def _unquoted(word: str) -> str:
     return word
 
 
-def _both(name: str, one: Condition, other: Condition) -> Condition:
-    """Two sentences about one column: a lower and an upper bound, or `not missing` with another."""
-    if known() in (one, other) and not (one.gap or other.gap):
-        return other if one == known() else one
-    lower, upper = (one, other) if one.high is None else (other, one)
+def _combine(name: str, first: Condition, second: Condition) -> Condition:
+    """Two sentences about one column: a lower and an upper bound, or `is not missing` and any."""
+    if known() in (first, second) and not (first.missing or second.missing):
+        return second if first == known() else first
+    lower, upper = (first, second) if first.high is None else (second, first)
     if None in (lower.low, upper.high) or lower.high is not None or upper.low is not None:
         raise UserError(
-            f"Column {name!r} is asked for twice. Give one condition; only a lower and an upper "
-            "bound go together."
+            f"Column {name!r} has two conditions. Give one; only a lower and an upper bound can be "
+            "combined."
         )
-    return dataclasses.replace(lower, high=upper.high, high_open=upper.high_open)
+    return dataclasses.replace(lower, high=upper.high, excludes_high=upper.excludes_high)

@@ -1,207 +1,370 @@
-"""Tables in several files, or too large for memory: read one column at a time.
+"""One way in for every table: a data frame, a file, several files, a folder or a pattern.
 
-For `fit` and `schema`, which go column by column anyhow. Parquet files are read where they lie; CSV
-files are first written to Parquet in a temporary folder ($TMPDIR), part by part.
+    Dataset.open(df)    Dataset.open("people.csv")    Dataset.open("months/*.parquet")
+
+A dataset is read column by column (to infer, to fit), in batches of rows (to impute, to score), or
+as a whole (to evaluate). What fits in memory is held there. Otherwise Parquet files are read where
+they lie, and files of other formats are first copied to Parquet in a temporary folder ($TMPDIR).
 """
 
+import abc
 import copy
 import glob
-import itertools
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet
 
-from tabmt.data import files as tables
-from tabmt.data.schema import Columnar, Source
+from tabmt.data import files, frames
+from tabmt.data.schema import Source, SourceKind
+from tabmt.data.types import check_learnable
 from tabmt.errors import UserError
-from tabmt.tokens import Scratch
+from tabmt.tokens import TemporaryFolder
 
 log = logging.getLogger(__name__)
 
-MANY_CELLS = 2**26  # of a Parquet file that is read column by column: half a gigabyte of numbers
-MANY_BYTES = 2**29  # of a CSV file
+MOST_CELLS = 2**26  # of a Parquet file that is held in memory: half a gigabyte of numbers
+MOST_BYTES = 2**29  # of a file of another format
+COPIED_ROWS = 1 << 18  # in a row group of a copy
+
+FileIdentity = tuple[str, int, int]  # path, size and time of the last change
 
 
-class Columns:
-    """The columns of Parquet files that hold rows of one table."""
+class Dataset(abc.ABC):
+    """A table that is read as it is needed."""
 
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        folder: Scratch | None = None,
-        names: Sequence[Path] | None = None,  # of the files that these are copies of
-    ) -> None:
-        self._folder = folder  # a temporary folder lives as long as we do
-        self._names = list(names or paths)
-        several = len(paths) > 1
-        schemas = [self._schema(path, several) for path in paths]
-        self.schema = schemas[0]
-        self._groups: list[tuple[Path, int, int]] = []  # file, row group, its rows
-        for path, name, found in zip(paths, self._names, schemas, strict=True):
-            self._check_alike(name, found)
-            with tables.reading(path, "parquet"):
-                about = pyarrow.parquet.read_metadata(path)
-            for group in range(about.num_row_groups):
-                if about.row_group(group).num_rows:
-                    self._groups.append((path, group, about.row_group(group).num_rows))
+    @staticmethod
+    def open(table: Any) -> "Dataset":
+        """Any table: a data frame, the path of a file or folder, a pattern, or a list of paths."""
+        if isinstance(table, Dataset):
+            return table
+        paths = _paths(table)
+        return InMemory(*frames.to_arrow(table)) if paths is None else Files(paths)
 
     @property
-    def num_rows(self) -> int:
-        return sum(rows for _, _, rows in self._groups)
-
-    def parts(self) -> Iterator["Columns"]:
-        """The row groups, each a table of its own."""
-        for group in self._groups:
-            part = copy.copy(self)
-            part._groups, part._names = [group], []
-            yield part
-
-    def spread(self, rows: int) -> "Columns":
-        """About so many rows, in row groups from all over the table; all, if there are no more."""
-        part = copy.copy(self)
-        every = max(1, -(-self.num_rows // rows))
-        part._groups = self._groups[::every]
-        return part
-
-    def identity(self) -> list[tuple[str, int, int]]:
-        return identity(self._names)
-
-    def _schema(self, path: Path, several: bool) -> pa.Schema:
-        with tables.reading(path, "parquet"):
-            found = pyarrow.parquet.read_schema(path)
-        index = tables.index_of(found)
-        fields = [self._wide(field, several) for field in found if field.name not in index]
-        return pa.schema(fields, found.metadata)
-
-    def _wide(self, field: pa.Field, several: bool) -> pa.Field:
-        """Categories of several files have room for those of all of them."""
-        if pa.types.is_nested(field.type):
-            raise UserError(
-                f"Column {field.name!r} has type {field.type}, but TabMT learns numbers, text, "
-                "booleans, dates and times. Turn it into text, or leave the column out."
-            )
-        if several and pa.types.is_dictionary(field.type):
-            kind = field.type
-            return field.with_type(pa.dictionary(pa.int32(), kind.value_type, kind.ordered))
-        return field
-
-    def _check_alike(self, path: Path, found: pa.Schema) -> None:
-        first = str(self._names[0])
-        if found.names != self.schema.names:
-            raise UserError(
-                f"{str(path)!r} has the columns {', '.join(found.names)}, but {first!r} has "
-                f"{', '.join(self.schema.names)}; files of one table have the same."
-            )
-        for one, other in zip(found, self.schema, strict=True):
-            if one.type != other.type:
-                raise UserError(
-                    f"Column {one.name!r} is {one.type} in {str(path)!r}, but {other.type} in "
-                    f"{first!r}; cast it to one type."
-                )
+    @abc.abstractmethod
+    def source(self) -> Source: ...
 
     @property
-    def column_names(self) -> list[str]:
-        return list(self.schema.names)
+    @abc.abstractmethod
+    def num_rows(self) -> int: ...
+
+    @property
+    @abc.abstractmethod
+    def column_names(self) -> list[str]: ...
 
     @property
     def num_columns(self) -> int:
         return len(self.column_names)
 
+    @property
+    def known_num_rows(self) -> int | None:
+        """The number of rows, if it is known without reading all of them."""
+        return self.num_rows
+
+    @property
+    def fits_in_memory(self) -> bool:
+        return True
+
+    @abc.abstractmethod
+    def column(self, name: str) -> pa.ChunkedArray: ...
+
+    @abc.abstractmethod
+    def batches(self, rows: int) -> Iterator[pa.Table]:
+        """All rows in tables of `rows` rows; a table without rows is one empty batch."""
+
+    @abc.abstractmethod
+    def to_table(self) -> pa.Table:
+        """All rows in memory."""
+
+    def fragments(self) -> list["Dataset"]:
+        """Parts of the table that can be read independently, in the order of the rows."""
+        return [self]
+
+    def sample(self, rows: int) -> "Dataset":
+        """About `rows` rows from all over the table; the whole table if it has no more."""
+        return self
+
+    def file_identities(self) -> list[FileIdentity] | None:
+        """What tells the files of this table from others; None for a table in memory."""
+        return None
+
+
+class InMemory(Dataset):
+    """A table in memory."""
+
+    def __init__(self, table: pa.Table, source: Source = Source("arrow")) -> None:
+        self._table, self._source = table, source
+
+    @property
+    def source(self) -> Source:
+        return self._source
+
+    @property
+    def num_rows(self) -> int:
+        return int(self._table.num_rows)
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self._table.column_names)
+
     def column(self, name: str) -> pa.ChunkedArray:
-        dtype = self.schema.field(name).type
+        return self._table.column(name)
+
+    def batches(self, rows: int) -> Iterator[pa.Table]:
+        return files.rechunk([self._table], rows)
+
+    def to_table(self) -> pa.Table:
+        return self._table
+
+
+class Files(Dataset):
+    """A table in one or more files of one format."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = list(paths)
+        kinds: set[SourceKind] = {files.existing_file(path) for path in paths}
+        if len(kinds) > 1:
+            listed = ", ".join(sorted(kinds))
+            raise UserError(f"The files of one table have one format, but these are {listed}.")
+        (self._kind,) = kinds
+
+    @cached_property
+    def _opened(self) -> Dataset:
+        """The table in memory if it fits, otherwise its columns on disk."""
+        if self.fits_in_memory:
+            return InMemory(*files.read_file(self.paths[0]))
+        if self._kind == "parquet":
+            return ParquetFiles(self.paths, self.paths)
+        folder = TemporaryFolder()
+        copies = []
+        for number, path in enumerate(self.paths):
+            log.info("reading %s", path)
+            copies.append(folder.path / f"{number}.parquet")
+            _copy_to_parquet(path, copies[-1])
+        return ParquetFiles(copies, self.paths, folder, self.source)
+
+    @property
+    def fits_in_memory(self) -> bool:
+        """Whether it is one file of moderate size."""
+        if len(self.paths) > 1:
+            return False
+        path = self.paths[0]
+        if self._kind != "parquet":
+            return path.stat().st_size <= MOST_BYTES
+        with files.reading(path, "parquet"):
+            about = pyarrow.parquet.read_metadata(path)
+        return bool(about.num_rows * about.num_columns <= MOST_CELLS)
+
+    @property
+    def source(self) -> Source:
+        if self._kind == "csv" or (self._kind == "ipc" and len(self.paths) > 1):
+            return Source(self._kind)
+        return files.read_source(self.paths[0])
+
+    @property
+    def num_rows(self) -> int:
+        return self._opened.num_rows
+
+    @property
+    def known_num_rows(self) -> int | None:
+        if self._kind != "parquet":
+            return None
+        count = 0
+        for path in self.paths:
+            with files.reading(path, "parquet"):
+                count += pyarrow.parquet.read_metadata(path).num_rows
+        return count
+
+    @property
+    def column_names(self) -> list[str]:
+        return self._opened.column_names
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        return self._opened.column(name)
+
+    def batches(self, rows: int) -> Iterator[pa.Table]:
+        return files.rechunk(self._streamed(), rows)
+
+    def _streamed(self) -> Iterator[pa.Table]:
+        """The files one after the other, never more than a piece of one in memory."""
+        first: pa.Schema | None = None
+        for path in self.paths:
+            for table in files.read_batches(path):
+                if first is None:
+                    first = table.schema
+                elif table.schema != first:
+                    _check_same_columns(path, table.schema, self.paths[0], first)
+                    table = table.cast(first)
+                yield table
+
+    def to_table(self) -> pa.Table:
+        return self._opened.to_table()
+
+    def fragments(self) -> list[Dataset]:
+        return self._opened.fragments()
+
+    def sample(self, rows: int) -> Dataset:
+        return self._opened.sample(rows)
+
+    def file_identities(self) -> list[FileIdentity]:
+        return file_identities(self.paths)
+
+
+class ParquetFiles(Dataset):
+    """Parquet files that hold the rows of one table, or some of their row groups."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        names: Sequence[Path],
+        folder: TemporaryFolder | None = None,
+        source: Source | None = None,
+    ) -> None:
+        """`names` are the files that these are copies of, in a folder that lives as long."""
+        self._folder, self._names = folder, list(names)
+        self._fragments: list[Any] = []  # one row group each, pyarrow's ParquetFileFragment
+        schemas = []
+        for path in paths:
+            with files.reading(path, "parquet"):
+                dataset = pyarrow.dataset.dataset(path, format="parquet")
+                schemas.append(_readable_schema(dataset.schema, several=len(paths) > 1))
+                for fragment in dataset.get_fragments():
+                    groups = fragment.split_by_row_group()
+                    self._fragments += [group for group in groups if _rows_of(group)]
+        self._schema: pa.Schema = schemas[0]
+        for name, schema in zip(names, schemas, strict=True):
+            _check_same_columns(name, schema, names[0], self._schema)
+        self._source = source or Source("parquet", frames.pandas_metadata(self._schema))
+
+    @property
+    def source(self) -> Source:
+        return self._source
+
+    @property
+    def num_rows(self) -> int:
+        return sum(_rows_of(fragment) for fragment in self._fragments)
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self._schema.names)
+
+    @property
+    def fits_in_memory(self) -> bool:
+        return False
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        dtype = self._schema.field(name).type
         chunks: list[pa.Array] = []
-        for path, groups in itertools.groupby(self._groups, key=lambda group: group[0]):
-            which = [group for _, group, _ in groups]
-            with tables.reading(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
-                # By its place: a name with a dot would be looked for inside another column.
-                place = file.schema_arrow.names.index(name)
-                found = file.reader.read_row_groups(which, column_indices=[place])
-            chunks += found.column(0).cast(dtype).chunks
+        for fragment in self._fragments:
+            with files.reading(Path(fragment.path), "parquet"):
+                table = fragment.to_table(columns=[name])
+            chunks += table.column(0).cast(dtype).chunks
         return pa.chunked_array(chunks, dtype)
 
+    def batches(self, rows: int) -> Iterator[pa.Table]:
+        return files.rechunk((part.to_table() for part in self.fragments()), rows)
 
-def identity(paths: Sequence[Path]) -> list[tuple[str, int, int]]:
-    """Tells files from others: names, sizes, and when they were changed."""
-    about = [(path, path.stat()) for path in paths]
-    return [(str(path.absolute()), found.st_size, found.st_mtime_ns) for path, found in about]
+    def to_table(self) -> pa.Table:
+        return pa.table([self.column(name) for name in self.column_names], schema=self._schema)
 
+    def fragments(self) -> list[Dataset]:
+        """The row groups, each a table of its own."""
+        return [self._with(fragments=[fragment]) for fragment in self._fragments]
 
-def open_table(source: Any) -> tuple[Columnar, Source]:
-    """Any table, in memory if it fits there; several files are one table, as `files_of` says."""
-    if is_one(source):
-        path = Path(source) if isinstance(source, str | os.PathLike) else None
-        if path is not None and path.exists() and _is_large(path):
-            return _open_files([path.absolute()])
-        return tables.load(source)
-    return _open_files(files_of(source))
+    def sample(self, rows: int) -> Dataset:
+        every = max(1, -(-self.num_rows // rows))
+        return self._with(fragments=self._fragments[::every])
 
+    def _with(self, fragments: list[Any]) -> "ParquetFiles":
+        part = copy.copy(self)
+        part._fragments = fragments
+        return part
 
-def is_one(source: Any) -> bool:
-    """Whether this is one table or file, not a list of files, a folder or a pattern."""
-    if isinstance(source, list | tuple):
-        return not source
-    if not isinstance(source, str | os.PathLike):
-        return True
-    path = Path(source)
-    return not (path.is_dir() or (glob.has_magic(str(source)) and not path.exists()))
+    def file_identities(self) -> list[FileIdentity]:
+        return file_identities(self._names)
 
 
-def files_of(source: Any) -> list[Path]:
-    """The files of one table: a file, a list, a folder, or a pattern such as `flows/*.csv`."""
-    if isinstance(source, list | tuple):
-        if not all(isinstance(path, str | os.PathLike) for path in source):
-            raise UserError("A list is not a table, unless it is one of paths of files.")
-        return [Path(path).absolute() for path in source]
-    if not isinstance(source, str | os.PathLike):
-        raise UserError(f"A {type(source).__name__} is not a file; name files to read.")
-    path = Path(source)
-    if is_one(source):
-        return [path.absolute()]
+def file_identities(paths: Sequence[Path]) -> list[FileIdentity]:
+    status = [(path, path.stat()) for path in paths]
+    return [(str(path.absolute()), about.st_size, about.st_mtime_ns) for path, about in status]
+
+
+def _paths(table: Any) -> list[Path] | None:
+    """The files that a user names, or None for a table in memory."""
+    if isinstance(table, list | tuple) and table:
+        if not all(isinstance(path, str | os.PathLike) for path in table):
+            raise UserError("A list is not a table, unless it is a list of paths of files.")
+        return [Path(path).absolute() for path in table]
+    if not isinstance(table, str | os.PathLike):
+        return None
+    path = Path(table)
     if path.is_dir():
-        # What begins so is not data, but what other programs leave beside it.
-        found = [one for one in sorted(path.iterdir()) if one.name[0] not in "._"]
+        # Files that begin so are not data, but what other programs leave beside it.
+        entries = [entry for entry in sorted(path.iterdir()) if entry.name[0] not in "._"]
+    elif glob.has_magic(str(table)) and not path.exists():
+        entries = [Path(entry) for entry in sorted(glob.glob(str(table), recursive=True))]
     else:
-        found = [Path(one) for one in sorted(glob.glob(str(source), recursive=True))]
-    files = [one.absolute() for one in found if one.is_file()]
-    if not files:
-        raise UserError(f"There is no file in {str(source)!r}; name a folder or a pattern.")
-    return files
+        return [path]
+    found = [entry.absolute() for entry in entries if entry.is_file()]
+    if not found:
+        raise UserError(f"There are no files in {str(table)!r}; name a folder or a pattern.")
+    return found
 
 
-def _is_large(path: Path) -> bool:
-    if tables.file_kind(path) != "parquet":
-        return path.stat().st_size > MANY_BYTES
-    with tables.reading(path, "parquet"):
-        about = pyarrow.parquet.read_metadata(path)
-    return bool(about.num_rows * about.num_columns > MANY_CELLS)
+def _copy_to_parquet(path: Path, target: Path) -> None:
+    tables = files.rechunk(files.read_batches(path), COPIED_ROWS)
+    first = next(tables)  # a file without rows has one empty table
+    with (
+        files.replacing(target) as temporary,  # says so if $TMPDIR is full
+        pyarrow.parquet.ParquetWriter(temporary, first.schema) as writer,
+    ):
+        writer.write_table(first)
+        for table in tables:
+            writer.write_table(table)
 
 
-def _open_files(paths: list[Path]) -> tuple[Columnar, Source]:
-    kinds = {tables.existing(path) for path in paths}
-    if len(kinds) > 1:
+def _rows_of(fragment: Any) -> int:
+    return sum(int(group.num_rows) for group in fragment.row_groups)
+
+
+def _readable_schema(schema: pa.Schema, several: bool) -> pa.Schema:
+    index = frames.unnamed_index_columns(schema)
+    fields = []
+    for field in schema:
+        if field.name in index:
+            continue
+        check_learnable(field.name, field.type)
+        if several and pa.types.is_dictionary(field.type):
+            # Wide enough for the categories of all files together.
+            dtype = pa.dictionary(pa.int32(), field.type.value_type, field.type.ordered)
+            field = field.with_type(dtype)
+        fields.append(field)
+    return pa.schema(fields, schema.metadata)
+
+
+def _check_same_columns(path: Path, schema: pa.Schema, first: Path, expected: pa.Schema) -> None:
+    if schema.names != expected.names:
         raise UserError(
-            f"The files of one table are of one kind, but these are {', '.join(sorted(kinds))}."
+            f"{str(path)!r} has the columns {', '.join(schema.names)}, but {str(first)!r} has "
+            f"{', '.join(expected.names)}; files of one table have the same columns."
         )
-    (kind,) = kinds
-    if kind == "parquet":
-        columns = Columns(paths)
-        return columns, Source("parquet", tables.pandas_metadata(columns.schema))
-    folder = Scratch()
-    copies = []
-    for number, path in enumerate(paths):
-        log.info("reading %s", path)
-        parts, _ = tables.batches(path, 1 << 18)
-        copies.append(folder.path / f"{number}.parquet")
-        first = next(parts)  # a file without rows has one empty part
-        with (
-            tables.replacing(copies[-1]) as beside,  # says it if $TMPDIR is full
-            pyarrow.parquet.ParquetWriter(beside, first.schema) as writer,
-        ):
-            for part in itertools.chain([first], parts):
-                writer.write_table(part)
-    return Columns(copies, folder, paths), Source(kind)
+    for field, other in zip(schema, expected, strict=True):
+        if field.type != other.type and not _both_dictionaries(field.type, other.type):
+            raise UserError(
+                f"Column {field.name!r} is {field.type} in {str(path)!r}, but {other.type} in "
+                f"{str(first)!r}; cast it to one type."
+            )
+
+
+def _both_dictionaries(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether two dictionaries differ in the type of their indices only."""
+    if not (pa.types.is_dictionary(one) and pa.types.is_dictionary(other)):
+        return False
+    return bool(one.value_type == other.value_type and one.ordered == other.ordered)

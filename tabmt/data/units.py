@@ -1,16 +1,19 @@
-"""Columns of numbers, dates and times as float64 multiples of their own smallest step.
+"""Numbers, dates and times as float64 multiples of the smallest step of their column.
 
-A price lives on a grid of cents, an age on whole years, a timestamp perhaps on minutes. Codecs
-calculate in these *units*, whatever the Arrow type; `Grid` takes a column there and back exactly.
-A float column whose values follow no decimal grid is continuous: its units are the values.
+Prices are multiples of a cent, ages of a year, timestamps perhaps of a minute. Codecs calculate in
+these *units*, whatever the Arrow type; a `Grid` converts a column to units and back exactly. A
+float column without such a step is continuous: its units are the values themselves.
 """
 
 import decimal
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from tabmt.data.types import is_time, storage_type
 
 MOST_DECIMALS = 10
 FEWEST_DECIMALS = -6
@@ -28,7 +31,7 @@ UNIT_NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 def too_wide(raw: np.ndarray, step: int = 1) -> bool:
-    """Whether stored multiples of `step` lie too far apart to be told apart in float64."""
+    """Whether the range of stored multiples of `step` is too wide for float64 to be exact."""
     return raw.dtype.kind != "f" and int(raw.max()) - int(raw.min()) >= EXACT * step
 
 
@@ -36,25 +39,8 @@ def time_too_wide(raw: np.ndarray, dtype: pa.DataType) -> bool:
     return too_wide(raw, _step_in_units(find_time_step(raw, dtype), dtype))
 
 
-def is_time(dtype: pa.DataType) -> bool:
-    return bool(pa.types.is_temporal(dtype)) and not pa.types.is_interval(dtype)
-
-
-def is_number(dtype: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
-    )
-
-
-def whole_type(dtype: pa.DataType) -> pa.DataType:
-    """The integers that a type of whole numbers, dates or times is stored as."""
-    if not is_time(dtype):
-        return dtype
-    return pa.int32() if pa.types.is_date32(dtype) or pa.types.is_time32(dtype) else pa.int64()
-
-
 def raw_values(values: pa.Array) -> np.ndarray:
-    """Values without gaps, as stored: whole numbers for all types but floats."""
+    """Values without nulls, as stored: whole numbers for all types but floats."""
     assert values.null_count == 0
     dtype = values.type
     if pa.types.is_decimal(dtype):
@@ -62,7 +48,7 @@ def raw_values(values: pa.Array) -> np.ndarray:
         whole = [int(value.scaleb(dtype.scale, shift)) for value in values.to_pylist()]
         return np.array(whole, dtype=np.int64 if _fits_int64(whole) else object)
     if is_time(dtype):
-        values = values.cast(whole_type(dtype))
+        values = values.cast(storage_type(dtype))
     raw = np.asarray(values.to_numpy(zero_copy_only=False))
     return raw.astype(np.int64) if raw.dtype.kind in "iu" and raw.dtype != np.uint64 else raw
 
@@ -82,7 +68,7 @@ def _step_in_units(time_step: str, dtype: pa.DataType) -> int:
 
 
 def find_time_step(raw: np.ndarray, dtype: pa.DataType) -> str:
-    """The coarsest step of time that all values are multiples of."""
+    """The coarsest unit of time of which all values are multiples."""
     unit = _unit_nanoseconds(dtype)
     for name, nanoseconds in TIME_STEPS.items():
         if nanoseconds <= unit or not np.any(raw % (nanoseconds // unit)):
@@ -90,23 +76,29 @@ def find_time_step(raw: np.ndarray, dtype: pa.DataType) -> str:
     raise AssertionError("every time is a whole number of its own unit")
 
 
-def on_the_clock(values: pa.Array) -> pa.Array:
-    """Moments of a time zone as its clocks show them; other values as they are."""
+def local_time(values: pa.Array) -> pa.Array:
+    """Timestamps with a time zone as local times; other values as they are."""
     return pc.local_timestamp(values) if getattr(values.type, "tz", None) else values
 
 
+def in_zone(local: Any, zone: str) -> Any:
+    """Local times as moments of a zone. When clocks are set back, an hour that occurs twice is the
+    first one; when they are set forward, a time that is skipped becomes the next that exists."""
+    return pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest")
+
+
 def time_step(values: pa.Array) -> str:
-    """The coarsest step of time that all values are multiples of, on the clocks of their zone if
-    that is coarser: midnights in Oslo are whole days there, but not in UTC."""
-    local = on_the_clock(values)
-    steps = {find_time_step(raw_values(one), one.type) for one in (values, local)}
+    """The coarsest unit of time of which all values are multiples, in local time if that is
+    coarser: midnights in Oslo are whole days there, but not in UTC."""
+    local = local_time(values)
+    steps = {find_time_step(raw_values(array), array.type) for array in (values, local)}
     return next(name for name in TIME_STEPS if name in steps)
 
 
 def find_decimals(raw: np.ndarray, dtype: pa.DataType) -> int | None:
-    """The fewest decimals that write every finite value exactly; None if there is no such number.
+    """The smallest number of decimals that represents every finite value exactly, or None.
 
-    Negative for multiples of 10, 100, ..., which is believed only of ten distinct values or more.
+    Negative for multiples of 10, 100, ..., which needs at least ten distinct values as evidence.
     """
     if pa.types.is_decimal(dtype):
         return int(dtype.scale)
@@ -136,7 +128,7 @@ def find_decimals(raw: np.ndarray, dtype: pa.DataType) -> int | None:
 class Grid:
     """Stored whole numbers are offset + step x units; floats are units / 10^decimals.
 
-    With `local`, what is stored of a moment is what the clocks of its zone show.
+    With `local`, timestamps are counted in local time.
     """
 
     dtype: pa.DataType
@@ -154,14 +146,14 @@ class Grid:
         if time_step is not None:
             step = _step_in_units(time_step, dtype)
             local = getattr(dtype, "tz", None) is not None and bool(np.any(raw % step))
-            raw = raw_values(on_the_clock(values)) if local else raw
+            raw = raw_values(local_time(values)) if local else raw
         elif pa.types.is_decimal(dtype):
             step = 1
         else:
             step = 10 ** max(0, -(decimals or 0))
         assert not too_wide(raw, step)
         low, high = int(raw.min()), int(raw.max())
-        # Whole numbers too large for float64 are counted from the smallest one.
+        # Whole numbers too large for float64 are counted from the smallest value.
         offset = low if max(abs(low), abs(high)) >= EXACT * step else 0
         return cls(dtype, 0, step, offset, local)
 
@@ -170,8 +162,8 @@ class Grid:
         return self.decimals is None
 
     def raw(self, values: pa.Array) -> np.ndarray:
-        """Values as stored, which the grid counts."""
-        return raw_values(on_the_clock(values) if self.local else values)
+        """The stored numbers that the grid counts in steps."""
+        return raw_values(local_time(values) if self.local else values)
 
     def units(self, values: pa.Array) -> np.ndarray:
         """(n,) float64; whole numbers unless the grid is continuous."""
@@ -202,12 +194,8 @@ class Grid:
             raw = raw.astype(np.uint64) + np.uint64(self.offset % 2**64)
         array = pa.array(raw.view(np.uint64 if pa.types.is_uint64(self.dtype) else np.int64))
         if self.local:
-            # An hour that the clocks show twice is the first, one that they skip the next.
-            moments = array.cast(pa.timestamp(self.dtype.unit))
-            return pc.assume_timezone(
-                moments, self.dtype.tz, ambiguous="earliest", nonexistent="latest"
-            )
-        return array.cast(whole_type(self.dtype)).cast(self.dtype)
+            return in_zone(array.cast(pa.timestamp(self.dtype.unit)), self.dtype.tz)
+        return array.cast(storage_type(self.dtype)).cast(self.dtype)
 
     def _scale(self, numbers: np.ndarray, *, up: bool) -> np.ndarray:
         """Values to units (`up`) or back. Only ever by powers of ten that float64 holds exactly."""

@@ -1,166 +1,126 @@
-"""All metrics of a synthetic table, each beside what fresh real rows score.
+"""All metrics of a synthetic table, each beside the score of fresh real rows.
 
 Synthetic rows are compared with real *test* rows, which the generator has not seen; the reference
-of a metric is the same comparison with real *training* rows in the synthetic rows' place. Privacy
+of a metric is the same comparison with real *training* rows in place of the synthetic ones. Privacy
 is the other way round: synthetic rows against training rows, beside test rows against training
-rows. The headline figures also say what a table of shuffled columns (or of copies) would score.
+rows. The main metrics also have the score of a table of shuffled columns (or of copies).
 """
 
-import dataclasses
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from tabmt.data import files as tables
-from tabmt.data.schema import but_the_table_has, infer, read_overrides
+from tabmt.data.dataset import Dataset
+from tabmt.data.infer import infer_schema
+from tabmt.data.overrides import read_overrides
+from tabmt.data.schema import Schema, unknown_column
 from tabmt.errors import UserError
 from tabmt.evaluation.metrics import coverage, fidelity, privacy, utility, validity
-from tabmt.evaluation.metrics.view import Lens, View
+from tabmt.evaluation.metrics.encoder import EncodedTable, MetricEncoder
+from tabmt.evaluation.scores import Better, Evaluation, Score
 from tabmt.rules.rule import Rule
 from tabmt.seeds import derive, numpy_stream
 
 log = logging.getLogger(__name__)
 
-Better = Literal["higher", "lower", "reference"]
 TEST_SHARE = 0.2
 PAPER_SAMPLES, PAPER_MODELS, PAPER_MULTIPLE = 5, 10, 8
-MANY_ROWS = 100_000  # more synthetic rows than that, and than training rows, tell no more
-MOST_BY_DISTANCE = 32_768  # rows whose distances to real ones are taken
+MOST_ROWS = 100_000  # of synthetic rows, or as many as training rows: more tell no more
+MOST_BY_DISTANCE = 32_768  # rows whose distances to real ones are computed
+
+
+def evaluate(synthetic: Any, train: Any, test: Any = None, **options: Any) -> Evaluation:
+    """Evaluate one synthetic table, of any origin, against real ones: how good, how private.
+
+    Options are those of `Evaluator.of`: `valid` rows for CatBoost's early stopping, the `target`
+    column for ML efficiency, the `schema` that was fitted with, `rules`, `catboost_settings`, the
+    `paper`'s protocol of ML efficiency, and a `seed`.
+
+    Example:
+        >>> scores = evaluate(synthetic, train, test, target="income")
+        >>> scores["detector_auc"].value
+    """
+    return Evaluator.of(train, test, **options).evaluate(synthetic).evaluation
 
 
 @dataclass(frozen=True)
-class Score:
-    """One figure. `worst` is what shuffled columns score, for privacy what copies score."""
-
-    name: str
-    group: str
-    title: str
-    better: Better
-    value: float | None
-    reference: float | None = None
-    worst: float | None = None
-    note: str = ""  # how it was taken, or why it could not be
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """What was found about one synthetic table."""
-
-    name: str
-    rows: dict[str, int]  # synthetic, train, valid, test
-    target: str | None
-    seed: int
-    scores: tuple[Score, ...]
-    columns: dict[str, tuple[float, float]]  # column -> distance, and that of training rows
-    notes: tuple[str, ...]
-    left_out: dict[str, str]  # column -> why
-
-    def __getitem__(self, name: str) -> Score:
-        for score in self.scores:
-            if score.name == name:
-                return score
-        raise KeyError(name)
-
-    def get(self, name: str) -> float | None:
-        """The value of a score; None where this table has none."""
-        return next((score.value for score in self.scores if score.name == name), None)
-
-    def to_json(self) -> dict[str, Any]:
-        return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[no-any-return]
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Evaluation":
-        return cls(
-            name=data["name"],
-            rows=dict(data["rows"]),
-            target=data["target"],
-            seed=data["seed"],
-            scores=tuple(Score(**score) for score in data["scores"]),
-            columns={name: (pair[0], pair[1]) for name, pair in data["columns"].items()},
-            notes=tuple(data["notes"]),
-            left_out=dict(data["left_out"]),
-        )
-
-
-@dataclass(frozen=True)
-class Comparison:
+class Metric:
     """A metric that compares real test rows with other rows: synthetic, training, shuffled."""
 
     name: str
     group: str
     title: str
     better: Better
-    compute: Callable[[View, View, np.random.Generator], float]
+    compute: Callable[[EncodedTable, EncodedTable, np.random.Generator], float]
     note: str = ""
-    worst: bool = False  # whether shuffled columns are scored too
-    equal_rows: bool = False  # whether both sides must have the same number of rows
+    has_worst: bool = False  # whether shuffled columns are scored too
+    equal_rows: bool = False  # whether both tables must have the same number of rows
     by_distance: bool = False  # whether all rows are compared with all
-    needs_gaps: bool = False
+    needs_missing: bool = False  # whether it is about missing values
 
 
 def _mean(values: Mapping[Any, float]) -> float:
     return float(np.mean(list(values.values()) or [0.0]))
 
 
-def _alpha(place: int) -> Callable[[View, View, np.random.Generator], float]:
-    return lambda real, rows, rng: fidelity.alpha_precision_beta_recall(real, rows)[place]
+def _alpha(index: int) -> Callable[[EncodedTable, EncodedTable, np.random.Generator], float]:
+    return lambda real, rows, rng: fidelity.alpha_precision_beta_recall(real, rows)[index]
 
 
-def _precision(place: int) -> Callable[[View, View, np.random.Generator], float]:
-    return lambda real, rows, rng: coverage.precision_recall(real.matrix, rows.matrix)[place]
+def _precision(index: int) -> Callable[[EncodedTable, EncodedTable, np.random.Generator], float]:
+    return lambda real, rows, rng: coverage.precision_recall(real.matrix, rows.matrix)[index]
 
 
-COMPARISONS = (
-    Comparison(
+METRICS = (
+    Metric(
         "detector_auc", "fidelity", "Detector (CatBoost AUC)", "lower", fidelity.detector_auc,
-        "0.5: cannot be told from real rows; 1: always told", worst=True,
+        "0.5: cannot be told from real rows; 1: always can", has_worst=True,
     ),
-    Comparison(
+    Metric(
         "logistic_detector_auc", "fidelity", "Detector (logistic AUC)", "lower",
-        fidelity.logistic_detector_auc, "easily fooled: even shuffled columns may pass",
+        fidelity.logistic_detector_auc, "weak: even shuffled columns may pass",
     ),
-    Comparison(
+    Metric(
         "column_distance", "fidelity", "Column distance", "lower",
         lambda real, rows, rng: _mean(fidelity.column_distances(real, rows)),
         "mean of Kolmogorov-Smirnov (numbers) and total variation (categories)",
     ),
-    Comparison(
+    Metric(
         "pair_distance", "fidelity", "Pair distance", "lower",
         lambda real, rows, rng: _mean(fidelity.pair_distances(real, rows)),
-        "mean total variation between the joint shares of two columns", worst=True,
+        "mean total variation between the joint shares of two columns", has_worst=True,
     ),
-    Comparison(
+    Metric(
         "correlation_error", "fidelity", "Correlation error", "lower",
         lambda real, rows, rng: float(fidelity.correlation_errors(real, rows).mean()),
-        "the paper's, categories one-hot", worst=True,
+        "as in the paper, with categories one-hot", has_worst=True,
     ),
-    Comparison(
-        "gap_rate_error", "fidelity", "Gap rate error", "lower",
-        lambda real, rows, rng: fidelity.gap_rate_error(real, rows), needs_gaps=True,
+    Metric(
+        "missing_rate_error", "fidelity", "Missing rate error", "lower",
+        lambda real, rows, rng: fidelity.missing_rate_error(real, rows), needs_missing=True,
     ),
-    Comparison(
-        "gap_correlation_error", "fidelity", "Gap correlation error", "lower",
-        lambda real, rows, rng: fidelity.gap_correlation_error(real, rows), needs_gaps=True,
+    Metric(
+        "missing_correlation_error", "fidelity", "Missing correlation error", "lower",
+        lambda real, rows, rng: fidelity.missing_correlation_error(real, rows), needs_missing=True,
     ),
-    Comparison(
+    Metric(
         "alpha_precision", "fidelity", "Alpha-precision", "higher", _alpha(0), by_distance=True
     ),
-    Comparison("beta_recall", "fidelity", "Beta-recall", "higher", _alpha(1), by_distance=True),
-    Comparison(
+    Metric("beta_recall", "fidelity", "Beta-recall", "higher", _alpha(1), by_distance=True),
+    Metric(
         "precision", "coverage", "Precision", "higher", _precision(0), "k = 3", equal_rows=True,
         by_distance=True,
     ),
-    Comparison(
+    Metric(
         "recall", "coverage", "Recall", "higher", _precision(1), "k = 3", equal_rows=True,
         by_distance=True,
     ),
-    Comparison(
+    Metric(
         "diversity", "coverage", "Diversity", "higher",
         lambda real, rows, rng: coverage.diversity(real, rows),
         "share of the real rows' distinct values", equal_rows=True,
@@ -169,30 +129,79 @@ COMPARISONS = (
 
 
 @dataclass(frozen=True)
-class Judged:
-    """An evaluation with the material that a report draws from."""
+class EvaluatedTable:
+    """An evaluation with what a report draws from."""
 
     evaluation: Evaluation
-    view: View
+    encoded: EncodedTable
     closeness: privacy.Closeness
-    importances: dict[str, float] | None
+    importances: dict[str, float] | None  # of a model trained on it; None without a target
 
 
 @dataclass(frozen=True)
-class Judge:
-    """The real tables, looked at once; judges any number of synthetic ones."""
+class RealTables:
+    """The real tables, and what was done for lack of one."""
+
+    schema: Schema
+    train: pa.Table
+    test: pa.Table
+    valid: pa.Table | None
+    notes: list[str]
+
+    @classmethod
+    def read(cls, train: Any, test: Any, valid: Any, schema: Any, seed: int) -> "RealTables":
+        dataset = Dataset.open(train)
+        inferred = infer_schema(dataset, overrides=read_overrides(schema))
+        train_table = dataset.to_table()
+        valid_table = None if valid is None else Dataset.open(valid).to_table()
+        if test is not None:
+            return cls(inferred, train_table, Dataset.open(test).to_table(), valid_table, [])
+        if train_table.num_rows < 2:
+            raise UserError(
+                f"The training table has {train_table.num_rows} rows, too few to split off test "
+                "rows; pass a test table."
+            )
+        rest, test_table = _split(train_table, numpy_stream(seed, "test rows"))
+        note = (
+            f"No test table was given, so {test_table.num_rows:,} of the training rows are used as "
+            "test rows. The generator has probably seen them, so all scores, and those of privacy "
+            "above all, look better than they are."
+        )
+        return cls(inferred, rest, test_table, valid_table, [note])
+
+    def split_validation(self, seed: int) -> tuple[pa.Table, pa.Table]:
+        """Training and validation rows for CatBoost; from the training rows if none were given."""
+        if self.valid is not None:
+            return self.train, self.valid
+        rest, valid = _split(self.train, numpy_stream(seed, "validation rows"))
+        self.notes.append(
+            f"No validation table was given, so {valid.num_rows:,} of the training rows are used "
+            "for CatBoost's early stopping, and the other training rows give the reference."
+        )
+        return rest, valid
+
+
+def _split(table: pa.Table, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
+    rows = rng.permutation(table.num_rows)
+    count = max(1, int(table.num_rows * TEST_SHARE))
+    return table.take(np.sort(rows[count:])), table.take(np.sort(rows[:count]))
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """Real tables, prepared once, against which any number of synthetic ones are evaluated."""
 
     train_table: pa.Table
-    train: View
-    valid: View
-    test: View
+    train: EncodedTable
+    valid: EncodedTable
+    test: EncodedTable
+    fit_rows: EncodedTable  # the training rows that are not validation rows
     target: str | None
     rules: tuple[Rule, ...]
-    settings: dict[str, Any]
+    catboost_settings: dict[str, Any]
     paper: bool
     seed: int
     notes: tuple[str, ...]
-    fit_rows: View  # the training rows that are not validation rows
     _cache: dict[str, Any] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -208,59 +217,33 @@ class Judge:
         catboost_settings: Mapping[str, Any] | None = None,
         paper: bool = False,
         seed: int = 0,
-    ) -> "Judge":
-        table, source = tables.load(train)
-        found = infer(table, source, overrides=read_overrides(schema))
-        named = {name: Rule.parse(name, rule) for name, rule in found.rules.items()}
-        named |= {rule.name: rule for rule in rules}
-        for rule in named.values():  # before anything takes time
-            for name in rule.columns:
-                if name not in found.names:
-                    which = but_the_table_has(name, found.names)
-                    raise UserError(f"The rule {rule.name!r} names a column {name!r}, {which}")
-        notes = []
-        test_table = None if test is None else tables.load(test)[0]
-        valid_table = None if valid is None else tables.load(valid)[0]
-        if test_table is None and table.num_rows < 2:
-            raise UserError(
-                f"The training table has {table.num_rows} rows, too few to split test rows off; "
-                "give a test table."
-            )
-        if test_table is None:
-            table, test_table = _split(table, numpy_stream(seed, "test rows"))
-            notes.append(
-                f"No test table was given, so {test_table.num_rows:,} of the training rows serve "
-                "as one. The generator has probably seen them: its figures then look better than "
-                "they are, those of privacy above all."
-            )
-        lens = Lens.grind(table, found)
-        if target is not None and target not in lens.names:
-            why = lens.left_out.get(target, f"the table has: {', '.join(found.names)}")
-            raise UserError(f"The target {target!r} cannot be predicted: {why}.")
-        kept = table
-        if target is not None and valid_table is None:
-            kept, valid_table = _split(table, numpy_stream(seed, "validation rows"))
-            notes.append(
-                f"No validation table was given, so {valid_table.num_rows:,} of the training rows "
-                "tell CatBoost when to stop, and the other training rows give the reference."
-            )
-        views = [lens.view(table, "training"), lens.view(test_table, "test")]
-        valid_view = views[0] if valid_table is None else lens.view(valid_table, "validation")
+    ) -> "Evaluator":
+        real = RealTables.read(train, test, valid, schema, seed)
+        all_rules = _all_rules(real.schema, rules)
+        encoder = MetricEncoder.fit(real.train, real.schema)
+        check_target(target, encoder)
+        encoded = encoder.encode(real.train, "training")
+        encoded_test = encoder.encode(real.test, "test")
+        fit_rows = encoded_valid = encoded
+        if target is not None or real.valid is not None:
+            fit_table, valid_table = real.split_validation(seed)
+            encoded_valid = encoder.encode(valid_table, "validation")
+            fit_rows = encoder.encode(fit_table, "training")
         return cls(
-            table,
-            views[0],
-            valid_view,
-            views[1],
-            target,
-            tuple(named.values()),
-            dict(catboost_settings or {}),
-            paper,
-            seed,
-            tuple(notes),
-            lens.view(kept, "training"),
+            train_table=real.train,
+            train=encoded,
+            valid=encoded_valid,
+            test=encoded_test,
+            fit_rows=fit_rows,
+            target=target,
+            rules=all_rules,
+            catboost_settings=dict(catboost_settings or {}),
+            paper=paper,
+            seed=seed,
+            notes=tuple(real.notes),
         )
 
-    # --- what real rows and bad tables score, computed once ------------------------------------
+    # --- scores of real rows and bad tables, computed once ---------------------------------
 
     def _once(self, name: str, compute: Callable[[], Any]) -> Any:
         if name not in self._cache:
@@ -268,53 +251,42 @@ class Judge:
         return self._cache[name]
 
     @cached_property
-    def shuffled(self) -> View:
-        """Training rows with every column shuffled by itself: right columns, no structure."""
+    def shuffled(self) -> EncodedTable:
+        """Training rows with every column shuffled by itself: right columns, no relations."""
         rng = numpy_stream(self.seed, "shuffle")
-        view = self.train
-        return View(
-            {name: rng.permutation(values) for name, values in view.numbers.items()},
-            {name: rng.permutation(codes) for name, codes in view.codes.items()},
-            view.lens,
+        return EncodedTable(
+            {name: rng.permutation(values) for name, values in self.train.numbers.items()},
+            {name: rng.permutation(codes) for name, codes in self.train.codes.items()},
+            self.train.encoder,
         )
 
     @cached_property
     def test_closeness(self) -> privacy.Closeness:
-        return privacy.closeness(self._some(self.test, MOST_BY_DISTANCE), self.train)
+        return privacy.closeness(self._some_rows(self.test, MOST_BY_DISTANCE), self.train)
 
     @property
     def importances(self) -> dict[str, float] | None:
-        """What a model trained on real rows goes by; None before a table was judged."""
-        return self._cache.get("importances")
+        """Feature importances of a model trained on real rows; None before a first evaluation."""
+        return self._cache["real"][1] if "real" in self._cache else None
 
-    def judge(self, synthetic: Any, name: str = "synthetic") -> Judged:
-        """Every metric of one synthetic table. One that cannot be had says why; the rest go on."""
-        table = tables.load(synthetic)[0]
-        whole = self.train.lens.view(table, "synthetic")
-        view = self._some(whole, max(MANY_ROWS, len(self.train)))
-        notes = list(self.notes)
-        if len(view) < len(whole):
-            trained = ", and the paper's ML efficiency took all" if self.paper else ""
-            notes.append(
-                f"Of {len(whole):,} synthetic rows, {len(view):,} drawn at random were judged; "
-                f"values, types, rules and copies were looked for in all{trained}."
-            )
-        near = self._some(view, MOST_BY_DISTANCE)
-        if max(len(view), len(self.test)) > MOST_BY_DISTANCE:
-            notes.append(
-                f"Distances are those of at most {MOST_BY_DISTANCE:,} rows of a table, drawn at "
-                "random; for privacy they are to all training and test rows."
-            )
-        closeness = privacy.closeness(near, self.train)
-        efficiency, importances = self._utility(whole if self.paper else view)
-        scores = [efficiency, *self._compare(view), *self._privacy(whole, near, closeness)]
-        scores += self._validity(whole, table)
-        ours = fidelity.column_distances(self.test, view)
+    # --- one synthetic table ---------------------------------------------------------------
+
+    def evaluate(self, synthetic: Any, name: str = "synthetic") -> EvaluatedTable:
+        """Every metric of one synthetic table. One that cannot be computed says why."""
+        table = Dataset.open(synthetic).to_table()
+        all_rows = self.train.encoder.encode(table, "synthetic")
+        rows = self._some_rows(all_rows, max(MOST_ROWS, len(self.train)))
+        few_rows = self._some_rows(rows, MOST_BY_DISTANCE)
+        closeness = privacy.closeness(few_rows, self.train)
+        efficiency, importances = self._utility(all_rows if self.paper else rows)
+        scores = [efficiency, *self._compare(rows), *self._privacy(all_rows, few_rows, closeness)]
+        scores += self._validity(all_rows, table)
+        ours = fidelity.column_distances(self.test, rows)
         real = self._once("columns", lambda: fidelity.column_distances(self.test, self.train))
         evaluation = Evaluation(
             name=name,
             rows={
-                "synthetic": len(whole),
+                "synthetic": len(all_rows),
                 "train": len(self.train),
                 "valid": len(self.valid),
                 "test": len(self.test),
@@ -323,115 +295,132 @@ class Judge:
             seed=self.seed,
             scores=tuple(scores),
             columns={column: (ours[column], real[column]) for column in ours},
-            notes=tuple(notes),
-            left_out=self.train.lens.left_out,
+            notes=(*self.notes, *self._notes_on_size(all_rows, rows)),
+            left_out=self.train.encoder.left_out,
         )
-        return Judged(evaluation, view, closeness, importances)
+        return EvaluatedTable(evaluation, rows, closeness, importances)
 
-    def _some(self, view: View, most: int) -> View:
-        """A table as it is, or so many of its rows drawn at random."""
-        if len(view) <= most:
-            return view
-        return view.take(numpy_stream(self.seed, "some rows").permutation(len(view))[:most])
+    def _some_rows(self, table: EncodedTable, most: int) -> EncodedTable:
+        """A table as it is, or `most` of its rows at random."""
+        if len(table) <= most:
+            return table
+        return table.take(numpy_stream(self.seed, "some rows").permutation(len(table))[:most])
 
-    def _utility(self, view: View) -> tuple[Score, dict[str, float] | None]:
-        title, target = "ML efficiency", self.target
-        if target is None:
-            note = "no target column was named"
+    def _notes_on_size(self, all_rows: EncodedTable, rows: EncodedTable) -> list[str]:
+        notes = []
+        if len(rows) < len(all_rows):
+            efficiency = ", and ML efficiency by the paper's protocol" if self.paper else ""
+            notes.append(
+                f"Of {len(all_rows):,} synthetic rows, {len(rows):,} random ones were evaluated; "
+                f"values, types, rules and copies were checked in all{efficiency}."
+            )
+        if max(len(rows), len(self.test)) > MOST_BY_DISTANCE:
+            notes.append(
+                f"Distances are those of at most {MOST_BY_DISTANCE:,} random rows of a table; for "
+                "privacy they are to all training and test rows."
+            )
+        return notes
+
+    def _utility(self, rows: EncodedTable) -> tuple[Score, dict[str, float] | None]:
+        """ML efficiency, and the feature importances of a model trained on the synthetic rows."""
+
+        def failed(note: str) -> tuple[Score, None]:
+            title = "ML efficiency"
             return Score("ml_efficiency", "utility", title, "higher", None, note=note), None
-        metric = "macro F1" if utility.is_classification(view, target) else "R2"
-        note = f"{metric} on real test rows, quick: one CatBoost model on {len(view):,} rows"
-        models = 1
+
+        if self.target is None:
+            return failed("no target column was named")
+        log.info("ML efficiency")
+        samples = [rows]
+        try:
+            if self.paper:
+                count = PAPER_MULTIPLE * len(self.train)
+                samples = utility.split_into_samples(rows, PAPER_SAMPLES, count)
+            value, importances = self._efficiency(samples)
+            reference, _ = self._once("real", lambda: self._efficiency([self.fit_rows]))
+            worst, _ = self._once("shuffled", lambda: self._efficiency([self.shuffled]))
+        except UserError as error:
+            return failed(str(error))
+        metric = "macro F1" if utility.is_classification(rows, self.target) else "R2"
+        note = f"{metric} on real test rows, quick: one CatBoost model on {len(rows):,} rows"
         if self.paper:
-            models = PAPER_MODELS
             note = (
                 f"{metric} on real test rows, paper: {PAPER_MODELS} CatBoost models on each of "
                 f"{PAPER_SAMPLES} samples of {PAPER_MULTIPLE} times the training rows"
             )
-
-        def efficiency(samples: Sequence[View]) -> tuple[float, dict[str, float]]:
-            found = [
-                utility.ml_efficiency(
-                    rows,
-                    self.valid,
-                    self.test,
-                    target,
-                    settings=self.settings,
-                    seed=derive(self.seed, "catboost", seed) % 2**31,
-                )
-                for rows in samples
-                for seed in range(models)
-            ]
-            return float(np.mean([one.score for one in found])), found[0].importances
-
-        log.info("%s", title)
-        try:
-            samples = [view]
-            if self.paper:
-                rows = PAPER_MULTIPLE * len(self.train)
-                samples = utility.parts_of(view, PAPER_SAMPLES, rows)
-            value, importances = efficiency(samples)
-            real, self._cache["importances"] = self._once(
-                "real", lambda: efficiency([self.fit_rows])
-            )
-            worst, _ = self._once("shuffled", lambda: efficiency([self.shuffled]))
-        except UserError as error:
-            note = str(error)
-            return Score("ml_efficiency", "utility", title, "higher", None, note=note), None
-        title = f"{title} ({metric})"
-        score = Score("ml_efficiency", "utility", title, "higher", value, real, worst, note)
+        title = f"ML efficiency ({metric})"
+        score = Score("ml_efficiency", "utility", title, "higher", value, reference, worst, note)
         return score, importances
 
-    def _compare(self, view: View) -> list[Score]:
-        """The metrics of COMPARISONS."""
-        count = min(len(self.test), len(self.train), len(view), MOST_BY_DISTANCE)
-        gappy = any(rows.gaps(n).any() for rows in (self.train, view) for n in view.lens.names)
+    def _efficiency(self, samples: Sequence[EncodedTable]) -> tuple[float, dict[str, float]]:
+        """The mean score of models trained on samples, and the importances of the first."""
+        assert self.target is not None
+        results = [
+            utility.ml_efficiency(
+                sample,
+                self.valid,
+                self.test,
+                self.target,
+                settings=self.catboost_settings,
+                seed=derive(self.seed, "catboost", number) % 2**31,
+            )
+            for sample in samples
+            for number in range(PAPER_MODELS if self.paper else 1)
+        ]
+        return float(np.mean([result.score for result in results])), results[0].importances
 
-        def score(metric: Comparison, rows: View) -> float:
-            real = self.test
-            if metric.equal_rows:
-                if count <= coverage.NEIGHBOURS:
-                    raise UserError(f"{count} rows are too few")
-                real, rows = (
-                    one.take(numpy_stream(self.seed, "rows", place).permutation(len(one))[:count])
-                    for place, one in enumerate((real, rows))
-                )
-            elif metric.by_distance:
-                real, rows = (self._some(one, MOST_BY_DISTANCE) for one in (real, rows))
-            found = float(metric.compute(real, rows, numpy_stream(self.seed, metric.name)))
-            if not np.isfinite(found):
-                raise UserError("these tables do not give a number")
-            return found
-
+    def _compare(self, rows: EncodedTable) -> list[Score]:
+        """The scores of METRICS."""
+        count = min(len(self.test), len(self.train), len(rows), MOST_BY_DISTANCE)
+        has_missing = any(t.missing(n).any() for t in (self.train, rows) for n in rows.names)
         scores = []
-        for metric in COMPARISONS:
-            if metric.needs_gaps and not gappy:
+        for metric in METRICS:
+            if metric.needs_missing and not has_missing:
                 continue
             log.info("%s", metric.title)
             head = (metric.name, metric.group, metric.title, metric.better)
             key = f"{metric.name} {count if metric.equal_rows else ''}"
             try:
-                value = score(metric, view)
-                real = self._once(f"real {key}", partial(score, metric, self.train))
+                value = self._compute(metric, rows, count)
+                real = self._once(f"real {key}", partial(self._compute, metric, self.train, count))
                 worst = None
-                if metric.worst:
-                    worst = self._once(f"shuffled {key}", partial(score, metric, self.shuffled))
+                if metric.has_worst:
+                    shuffled = partial(self._compute, metric, self.shuffled, count)
+                    worst = self._once(f"shuffled {key}", shuffled)
             except UserError as error:
                 scores.append(Score(*head, None, note=str(error)))
                 continue
-            rows = f"{count:,} rows of each" if metric.equal_rows else ""
-            note = ", ".join(part for part in (metric.note, rows) if part)
+            size = f"{count:,} rows of each" if metric.equal_rows else ""
+            note = ", ".join(text for text in (metric.note, size) if text)
             scores.append(Score(*head, value, real, worst, note))
         return scores
 
-    def _privacy(self, view: View, near: View, ours: privacy.Closeness) -> list[Score]:
-        train, test = self.train, self.test
-        real = self.test_closeness
+    def _compute(self, metric: Metric, rows: EncodedTable, count: int) -> float:
+        """One metric of some rows against the real test rows."""
+        real = self.test
+        if metric.equal_rows:
+            if count <= coverage.NEIGHBOURS:
+                raise UserError(f"{count} rows are too few")
+            real, rows = (
+                table.take(numpy_stream(self.seed, "rows", i).permutation(len(table))[:count])
+                for i, table in enumerate((real, rows))
+            )
+        elif metric.by_distance:
+            real, rows = (self._some_rows(table, MOST_BY_DISTANCE) for table in (real, rows))
+        value = float(metric.compute(real, rows, numpy_stream(self.seed, metric.name)))
+        if not np.isfinite(value):
+            raise UserError("not a number for these tables")
+        return value
+
+    def _privacy(
+        self, all_rows: EncodedTable, few_rows: EncodedTable, ours: privacy.Closeness
+    ) -> list[Score]:
         log.info("Privacy")
-        closer = privacy.share_closer_to_train(near, train, test, ours.distances)
+        train, test, real = self.train, self.test, self.test_closeness
+        closer = privacy.share_closer_to_train(few_rows, train, test, ours.distances)
         expected = len(train) / (len(train) + len(test))
-        copied = privacy.copies(view, train)
-        fresh = self._once("copies", lambda: privacy.copies(test, train))
+        copies = privacy.copies(all_rows, train)
+        copies_in_test = self._once("copies", lambda: privacy.copies(test, train))
         distance = "distance to the closest training row"
 
         def score(
@@ -441,7 +430,7 @@ class Judge:
             return Score(name, "privacy", title, better, value, reference, worst, note)
 
         return [
-            score("share_closer_to_train", "Closer to training than to held-out rows", "lower",
+            score("share_closer_to_train", "Closer to training than to test rows", "lower",
                   closer, expected,
                   "share of rows; the reference is the training rows' share of real rows"),
             score("dcr_median", "DCR, median", "reference", ours.median, real.median, distance),
@@ -449,15 +438,14 @@ class Judge:
                   real.fifth_percentile, distance),
             score("nndr", "Nearest-neighbour distance ratio", "reference", ours.ratio, real.ratio,
                   "closest over second closest training row, median"),
-            score("copies", "Exact copies of training rows", "lower", copied, fresh,
+            score("copies", "Exact copies of training rows", "lower", copies, copies_in_test,
                   "share of rows"),
         ]  # fmt: skip
 
-    def _validity(self, view: View, table: pa.Table) -> list[Score]:
-        train, schema = self.train, self.train.lens.schema
-        outside = [_mean(validity.outside_support(train, rows)) for rows in (view, self.test)]
+    def _validity(self, rows: EncodedTable, table: pa.Table) -> list[Score]:
+        outside = [_mean(validity.outside_support(self.train, t)) for t in (rows, self.test)]
         types = validity.type_differences(self.train_table, table)
-        told = "; ".join(f"{name}: {what}" for name, what in types.items())
+        listed = "; ".join(f"{name}: {difference}" for name, difference in types.items())
 
         def score(name: str, title: str, value: float, reference: float, note: str) -> Score:
             return Score(name, "validity", title, "lower", value, reference, note=note)
@@ -465,28 +453,33 @@ class Judge:
         scores = [
             score("outside_support", "Values outside the real support", outside[0], outside[1],
                   "share of values, mean over columns"),
-            score("type_differences", "Columns of another type", float(len(types)), 0.0, told),
+            score("type_differences", "Columns of another type", float(len(types)), 0.0, listed),
         ]  # fmt: skip
+        schema = self.train.encoder.schema
         for rule in self.rules:
             ours, real = (
-                validity.broken_rule_share(rule, rows, schema, self.train_table)
-                for rows in (table, self.train_table)
+                validity.rule_violation_share(rule, t, schema, self.train_table)
+                for t in (table, self.train_table)
             )
             note = f"share of rows; {rule.text}"
-            scores.append(score(f"rule: {rule.name}", f"Breaks {rule.name}", ours, real, note))
+            scores.append(score(f"rule: {rule.name}", f"Violates {rule.name}", ours, real, note))
         return scores
 
 
-def evaluate(synthetic: Any, train: Any, test: Any = None, **options: Any) -> Evaluation:
-    """Judge one synthetic table. Options are those of `Judge.of`.
+def _all_rules(schema: Schema, rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """The rules of a schema and others, checked before anything takes time."""
+    by_name = {name: Rule.parse(name, text) for name, text in schema.rules.items()}
+    by_name |= {rule.name: rule for rule in rules}
+    for rule in by_name.values():
+        for name in rule.columns:
+            if name not in schema.names:
+                which = unknown_column(name, schema.names)
+                raise UserError(f"The rule {rule.name!r} names a column {name!r}, {which}")
+    return tuple(by_name.values())
 
-    Example:
-        evaluate(synthetic, train, test, target="income")["detector_auc"].value
-    """
-    return Judge.of(train, test, **options).judge(synthetic).evaluation
 
-
-def _split(table: pa.Table, rng: np.random.Generator) -> tuple[pa.Table, pa.Table]:
-    rows = rng.permutation(table.num_rows)
-    count = max(1, int(table.num_rows * TEST_SHARE))
-    return table.take(np.sort(rows[count:])), table.take(np.sort(rows[:count]))
+def check_target(target: str | None, encoder: MetricEncoder) -> None:
+    """Refuse a target that does not exist or cannot be predicted."""
+    if target is not None and target not in encoder.names:
+        why = encoder.left_out.get(target, f"the table has: {', '.join(encoder.schema.names)}")
+        raise UserError(f"The target {target!r} cannot be predicted: {why}.")

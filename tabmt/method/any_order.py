@@ -1,15 +1,15 @@
-"""The fast network: a causal transformer over a random order of the fields.
+"""The fast network: a causal transformer over a random order of the columns.
 
-For `train` (the loss under given orders) and `sample` (logits of the next column, with a cache of
-what came before). The token at step t carries the value and position of the field placed last,
-plus the position of the field that comes next, so one pass trains all conditionals of an order, and
-sampling costs one token per cell.
+The token at step t carries the value and position of the column before, plus the position of the
+column that comes next. So one pass trains all conditional distributions of an order, and sampling
+costs one token per cell, with a cache of keys and values.
 
-PAPER-DIFF: the paper's network is `masked.py`; this one factorises the same distributions (a cell
-given any set of others), but in one pass per row instead of one per cell.
+PAPER-DIFF: the paper's network is masked.py. This one learns the same distributions (a cell given
+any set of others), but in one pass per row instead of one per cell.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,12 @@ from torch.nn import functional as F
 
 from tabmt.config import NetworkConfig
 from tabmt.method.blocks import Block, transformer
-from tabmt.method.embedding import EMBEDDING_SD, Field, Fields, Tables, many_codes
+from tabmt.method.embedding import EMBEDDING_SD, Embedding, Field, columns_with_many_codes
+from tabmt.method.output_layer import FoldedLayer, OutputLayer
 from tabmt.tokens import MASK
 
 POSITION_SD = 0.01  # as in the paper's network
-EMBEDDING_ORDERS = 4
+EMBEDDING_ORDERS = 4  # over which the embedding of a row is averaged, each in both directions
 
 
 def draw_orders(
@@ -30,9 +31,9 @@ def draw_orders(
     target: int | None = None,
     first: Sequence[int] = (),
 ) -> Tensor:
-    """An order of the columns for each row of a batch, (B, C), all being equally likely.
+    """A random order of the columns for each row of a batch, (B, C).
 
-    In every second row those that sampling draws first come first, and a target last.
+    In every second row the columns that are generated first come first, and the target last.
     """
     noise = torch.rand(shape, generator=generator, device=generator.device)
     noise[::2, list(first)] -= 1.0
@@ -41,186 +42,202 @@ def draw_orders(
     return noise.argsort(1)
 
 
-def gaps_last(orders: Tensor, tokens: Tensor) -> Tensor:
-    """The same orders, but for the gaps of each row, which come after its known cells: (B, C)."""
-    gaps = tokens.gather(1, orders) == MASK
-    if not gaps.any():
+def masked_cells_last(orders: Tensor, tokens: Tensor) -> Tensor:
+    """The same orders, but with the masked cells of each row after its known ones: (B, C)."""
+    masked = tokens.gather(1, orders) == MASK
+    if not masked.any():
         return orders
-    return orders.gather(1, gaps.to(torch.int8).argsort(dim=1, stable=True))
+    return orders.gather(1, masked.to(torch.int8).argsort(dim=1, stable=True))
+
+
+class AnyOrderTables(NamedTuple):
+    """What follows from the weights alone, computed once for many chunks of rows."""
+
+    inputs: Tensor  # (all + 1, D): each code with its column's position, and the start token
+    outputs: tuple[FoldedLayer, ...]
 
 
 class AnyOrderNetwork(nn.Module):
-    """Per-field embeddings, two positions per token, causal blocks, LayerNorm, tied output."""
+    """Per-column embeddings, two positions per token, causal blocks, LayerNorm, tied output."""
 
     name = "any-order"
-    merge_below = 0.5  # beyond that, moving the cache costs what is saved (docs/log.md)
+    merge_below = 0.5  # above that, moving the cache costs as much as it saves (docs/log.md)
 
     def __init__(
         self, fields: Sequence[Field], config: NetworkConfig, *, generator: torch.Generator
     ) -> None:
         super().__init__()
         width = config.width
-        self.fields = Fields(fields, width, smoothing=config.smoothing, generator=generator)
+        self.embedding = Embedding(fields, width, smoothing=config.smoothing, generator=generator)
+        self.output = OutputLayer(self.embedding.sizes)
         positions = torch.empty(2, len(fields), width)
         positions.normal_(std=POSITION_SD, generator=generator)
-        self.positions = nn.Parameter(positions[0].clone())  # (C, D), of the field placed last
-        self.next_positions = nn.Parameter(positions[1].clone())  # (C, D), of the one to come
+        self.positions = nn.Parameter(positions[0].clone())  # (C, D), of the column before
+        self.next_positions = nn.Parameter(positions[1].clone())  # (C, D), of the next column
         start = torch.empty(width).normal_(std=EMBEDDING_SD, generator=generator)
-        self.start_token = nn.Parameter(start)  # stands for "nothing is placed yet"
+        self.start_token = nn.Parameter(start)  # stands for the column before the first
         self.blocks = transformer(config, generator=generator)
         self.norm = nn.LayerNorm(width)
 
-    def draw_plan(
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of codes of each column."""
+        return self.embedding.sizes
+
+    def draw_pattern(
         self, shape: tuple[int, int], generator: torch.Generator, target: int | None = None
     ) -> Tensor:
-        """What a training step hides: here orders, (B, C)."""
-        return draw_orders(shape, generator, target, many_codes(self.fields.sizes, target))
+        """What a training step predicts: all cells, in these orders, (B, C)."""
+        first = columns_with_many_codes(self.sizes, target)
+        return draw_orders(shape, generator, target, first)
 
     def loss_sum_and_count(
         self, tokens: Tensor, orders: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, int]:
-        """Summed cross entropy in nats over the known cells, and how many there are.
+        """Summed cross entropy in nats over the known cells, and their number.
 
-        A MASK in `tokens` is a gap that the network shall not learn: no cell sees it, no loss.
+        MASK in `tokens` is a missing value that is not learned: no cell sees it, and it has no
+        loss.
         """
-        table = self.fields.table()
+        table = self.embedding.table()
         x = self._outputs(table, tokens, orders, generator)  # (C, B, D)
         total = x[:0].sum()
-        outputs = self.fields.outputs(table, generator)
-        for output, part, codes in zip(outputs, x, tokens.T, strict=True):
-            total = total + output.cross_entropy(part, codes)
+        outputs = self.output.columns(table, generator)
+        for output, inputs, codes in zip(outputs, x, tokens.T, strict=True):
+            total = total + output.cross_entropy(inputs, codes)
         return total, int((tokens != MASK).sum())
 
     def log_prob(self, tokens: Tensor, orders: Tensor) -> Tensor:
         """Log-likelihood of each cell given those before it in the row's order, (B, C).
 
-        Exact, in one pass; the sum over a row is the row's log-likelihood in that order. Gaps
-        (MASK) come last and count 0.
+        Exact, in one pass; the sum over a row is the row's log-likelihood in that order. Masked
+        cells come last and count 0.
         """
         with torch.inference_mode():
-            table = self.fields.table()
+            table = self.embedding.table()
             x = self._outputs(table, tokens, orders, None)  # (C, B, D)
+            outputs = self.output.columns(table)
             nats = [
-                F.cross_entropy(output.logits(part), codes, reduction="none", ignore_index=MASK)
-                for output, part, codes in zip(self.fields.outputs(table), x, tokens.T, strict=True)
+                F.cross_entropy(output.logits(inputs), codes, reduction="none", ignore_index=MASK)
+                for output, inputs, codes in zip(outputs, x, tokens.T, strict=True)
             ]
             return -torch.stack(nats, 1)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """The mean of the fields' outputs over a few fixed orders, (B, C) -> (B, D).
+        """The mean of the columns' outputs over a few fixed orders, (B, C) -> (B, D).
 
-        PAPER-DIFF: the paper averages the outputs of its bidirectional network. Here a field's
-        output has seen only what came before it, so several orders, there and back, share the work.
+        PAPER-DIFF: the paper averages the outputs of its bidirectional network. Here a column's
+        output has seen only the columns before it, so several orders are averaged, each in both
+        directions.
         """
         columns = tokens.shape[1]
         generator = torch.Generator().manual_seed(0)
         orders = [torch.randperm(columns, generator=generator) for _ in range(EMBEDDING_ORDERS)]
         with torch.inference_mode():
-            table = self.fields.table()
-            means = [
-                self._outputs(table, tokens, one.to(tokens.device).expand(len(tokens), -1), None)
-                .mean(0)
-                for order in orders
-                for one in (order, order.flip(0))
-            ]  # fmt: skip
+            table = self.embedding.table()
+            means = []
+            for order in orders:
+                for direction in (order, order.flip(0)):
+                    same = direction.to(tokens.device).expand(len(tokens), -1)
+                    means.append(self._outputs(table, tokens, same, None).mean(0))
             return torch.stack(means).mean(0)
 
-    def tables(self) -> Tables:
-        """What follows from the weights alone: each code as it is placed, and the output layers."""
+    def tables(self) -> AnyOrderTables:
         with torch.inference_mode():
-            return self._placed(self.fields.table()), self.fields.fold()
+            table = self.embedding.table()
+            return AnyOrderTables(self._input_table(table), self.output.fold(table))
 
-    def start(self, tokens: Tensor, tables: Tables | None = None) -> "AnyOrderState":
+    def start(self, tokens: Tensor, tables: AnyOrderTables | None = None) -> "AnyOrderState":
         """Begin to fill a batch, (B, C) with MASK where nothing is known."""
         return AnyOrderState(self, tokens, self.tables() if tables is None else tables)
 
     def _outputs(
         self, table: Tensor, tokens: Tensor, orders: Tensor, generator: torch.Generator | None
     ) -> Tensor:
-        """What each cell is predicted from, by column: (B, C) -> (C, B, D)."""
-        orders = gaps_last(orders, tokens)
-        x = self._inputs(self._placed(table), tokens, orders)
-        unseen = later(x.shape[1], x)
+        """The output from which each cell is predicted, by column: (B, C) -> (C, B, D)."""
+        orders = masked_cells_last(orders, tokens)
+        x = self._inputs(self._input_table(table), tokens, orders)
+        mask = causal_mask(x.shape[1], x)
         for block in self.blocks:
-            x = block(x, generator, unseen)
-        places = orders.argsort(1)  # (B, C): the step at which each column is predicted
+            x = block(x, generator, mask)
+        steps = orders.argsort(1)  # (B, C): the step at which each column is predicted
         first = torch.arange(len(tokens), device=tokens.device)[:, None] * x.shape[1]
-        x = F.embedding((places + first).T, x.flatten(0, 1))  # (C, B, D)
+        x = F.embedding((steps + first).T, x.flatten(0, 1))  # (C, B, D)
         normed: Tensor = self.norm(x)
         return normed
 
-    def _placed(self, table: Tensor) -> Tensor:
-        """Each code with the position of its field, and the start token last: (all + 1, D)."""
-        sizes = torch.tensor(self.fields.sizes, device=table.device)
+    def _input_table(self, table: Tensor) -> Tensor:
+        """Each code with the position of its column, and the start token last: (all + 1, D)."""
+        sizes = torch.tensor(self.sizes, device=table.device)
         owners = torch.arange(len(sizes), device=table.device).repeat_interleave(sizes)
         return torch.cat([table + F.embedding(owners, self.positions), self.start_token[None]])
 
-    def _inputs(self, placed: Tensor, tokens: Tensor, orders: Tensor) -> Tensor:
-        """The tokens of the first steps of an order: (B, C) and (B, T) -> (B, T, D)."""
-        before = orders[:, :-1]  # (B, T - 1), what is placed at each step but the first
-        # Gaps are placed after everything that has a loss; any code will do for them.
-        codes = tokens.gather(1, before).clamp(min=0) + self.fields.offsets[before]
-        start = codes.new_full((len(codes), 1), len(placed) - 1)
-        values = F.embedding(torch.cat([start, codes], 1), placed)  # (B, T, D)
+    def _inputs(self, input_table: Tensor, tokens: Tensor, orders: Tensor) -> Tensor:
+        """The inputs of the first steps of an order: (B, C) and (B, T) -> (B, T, D)."""
+        before = orders[:, :-1]  # (B, T - 1), the column before that of each step but the first
+        # Masked cells come after everything that has a loss; any code will do for them.
+        codes = tokens.gather(1, before).clamp(min=0) + self.embedding.offsets[before]
+        start = codes.new_full((len(codes), 1), len(input_table) - 1)
+        values = F.embedding(torch.cat([start, codes], 1), input_table)  # (B, T, D)
         return values + F.embedding(orders, self.next_positions)
 
 
-def later(steps: int, like: Tensor) -> Tensor:
+def causal_mask(steps: int, like: Tensor) -> Tensor:
     """-inf where a step would see a later one, (T, T)."""
     return torch.full((steps, steps), -torch.inf, dtype=like.dtype, device=like.device).triu(1)
 
 
 class AnyOrderState:
-    """A batch being filled, with the keys and values of every token so far.
+    """A batch that is being filled, with the keys and values of every token so far.
 
-    Rows may have come to different lengths: each keeps its own.
+    Rows may have different numbers of known cells, and so caches of different lengths.
     """
 
-    def __init__(self, net: AnyOrderNetwork, tokens: Tensor, tables: Tables) -> None:
+    def __init__(self, net: AnyOrderNetwork, tokens: Tensor, tables: AnyOrderTables) -> None:
         self._net = net
         self._blocks: list[Block] = list(net.blocks)  # type: ignore[arg-type]
-        self._placed, self._outputs = tables
+        self._inputs, self._outputs = tables
         rows, columns = tokens.shape
         with torch.inference_mode():
-            self._offsets = net.fields.offsets.tolist()
-            width = self._placed.shape[1]
-            # Keys and values of all blocks, (T, depth, 2, B, D): by step, so that what is in use
-            # lies together and moves in one piece.
-            self._cache = self._placed.new_zeros(columns, len(self._blocks), 2, rows, width)
+            self._offsets = net.embedding.offsets.tolist()
+            width = self._inputs.shape[1]
+            # Keys and values of all blocks, (T, depth, 2, B, D): by step, so that the part in use
+            # is contiguous and moves in one piece.
+            self._cache = self._inputs.new_zeros(columns, len(self._blocks), 2, rows, width)
             known = tokens != MASK
             self._lengths = known.sum(1)  # (B,) tokens in the cache that count
             self._even = bool((self._lengths == self._lengths[:1]).all())
             self._longest = int(self._lengths.max()) if rows else 0
-            self._last = tokens.new_full((rows,), len(self._placed) - 1)  # (B,) rows of _placed
-            self._asked = tokens.new_full((rows,), -1)  # (B,) column whose token is in the cache
+            self._last = tokens.new_full((rows,), len(self._inputs) - 1)  # (B,) rows of _inputs
+            self._predicted = tokens.new_full((rows,), -1)  # (B,) column of the token in the cache
             if self._longest:
                 self._prefill(tokens, known)
 
     def logits(self, rows: Tensor, column: int) -> Tensor:
-        """Logits of `column` for the given rows: (len(rows), K), given all that was put."""
+        """Logits of `column` for the given rows, in ascending order: (len(rows), K)."""
         with torch.inference_mode():
             every = self._is_every(rows)
             last = self._last if every else self._last[rows]
-            x = F.embedding(last, self._placed) + self._net.next_positions[column]  # (B, D)
-            for place, block in enumerate(self._blocks):
-                x = self._attend(block, self._cache[:, place], x, None if every else rows)
-                x = block.think(x)
-            self._asked[rows] = column
+            x = F.embedding(last, self._inputs) + self._net.next_positions[column]  # (B, D)
+            for index, block in enumerate(self._blocks):
+                x = self._attend(block, self._cache[:, index], x, None if every else rows)
+                x = block.feed_forward(x)
+            self._predicted[rows] = column
             return F.linear(self._net.norm(x), *self._outputs[column])
 
-    def put(self, rows: Tensor, column: int, codes: Tensor) -> None:
+    def set(self, rows: Tensor, column: int, codes: Tensor) -> None:
         """Make cells known."""
         with torch.inference_mode():
-            if not bool((self._asked[rows] == column).all()):
-                self.logits(rows, column)  # the token that asks for the column belongs before it
+            if not bool((self._predicted[rows] == column).all()):
+                self.logits(rows, column)  # the token that predicts the column belongs before it
             self._even = self._even and self._is_every(rows)
             self._lengths[rows] += 1
             self._longest = int(self._lengths.max()) if len(rows) else self._longest
             self._last[rows] = codes + self._offsets[column]
-            self._asked[rows] = -1
+            self._predicted[rows] = -1
 
-    def keep(self, rows: Tensor) -> None:
-        """Go on with these rows, which may repeat."""
+    def select(self, rows: Tensor) -> None:
+        """Continue with these rows, which may repeat."""
         with torch.inference_mode():
             steps, depth, two, _, width = self._cache.shape
             used = min(self._longest + 1, steps)
@@ -229,14 +246,14 @@ class AnyOrderState:
             cache[used:] = 0.0  # rows that are shorter than others are read beyond their end
             self._cache = cache
             self._lengths, self._last = self._lengths[rows], self._last[rows]
-            self._asked = self._asked[rows]
+            self._predicted = self._predicted[rows]
 
     def _is_every(self, rows: Tensor) -> bool:
-        # Rows are asked for in rising order, each once.
+        # Rows are given in ascending order, each once.
         return len(rows) == len(self._last)
 
     def _attend(self, block: Block, cache: Tensor, x: Tensor, rows: Tensor | None) -> Tensor:
-        """One token more for all rows, or for the given ones: (B, D) -> (B, D).
+        """One more token for all rows, or for the given ones: (B, D) -> (B, D).
 
         `cache` is the block's, (T, 2, B, D).
         """
@@ -251,24 +268,23 @@ class AnyOrderState:
         cache[lengths, 0, rows], cache[lengths, 1, rows] = key, value
         steps = int(lengths.max()) + 1
         beyond = torch.arange(steps, device=x.device)[:, None] > lengths  # (T, B)
-        unseen = torch.zeros_like(beyond, dtype=x.dtype).masked_fill(beyond, -torch.inf)
-        seen = cache[:steps, :, rows]  # (T, 2, B, D)
-        return block.attend_next(x, query, seen[:, 0], seen[:, 1], unseen[..., None])
+        mask = torch.zeros_like(beyond, dtype=x.dtype).masked_fill(beyond, -torch.inf)
+        used = cache[:steps, :, rows]  # (T, 2, B, D)
+        return block.attend_next(x, query, used[:, 0], used[:, 1], mask[..., None])
 
     def _prefill(self, tokens: Tensor, known: Tensor) -> None:
-        """One pass over what is known; of rows that know less, the rest is not looked at."""
+        """Fill the cache with the known cells in one pass; shorter rows do not use all of it."""
         net, steps = self._net, self._longest
-        orders = known.to(torch.int8).argsort(dim=1, descending=True, stable=True)[
-            :, :steps
-        ]  # (B, T)
-        x = net._inputs(self._placed, tokens, orders)
-        unseen = later(steps, x)
-        for place, block in enumerate(self._blocks):
-            cache = self._cache[:steps, place]  # (T, 2, B, D)
+        known_first = known.to(torch.int8).argsort(dim=1, descending=True, stable=True)
+        orders = known_first[:, :steps]  # (B, T)
+        x = net._inputs(self._inputs, tokens, orders)
+        mask = causal_mask(steps, x)
+        for index, block in enumerate(self._blocks):
+            cache = self._cache[:steps, index]  # (T, 2, B, D)
             _, key, value = block.project_next(x)  # (B, T, D)
             cache[:, 0], cache[:, 1] = key.transpose(0, 1), value.transpose(0, 1)
-            x = block(x, None, unseen)
+            x = block(x, None, mask)
         final = (self._lengths - 1).clamp(min=0)[:, None]
         column = orders.gather(1, final)  # (B, 1), the last known
-        row = (tokens.gather(1, column) + net.fields.offsets[column]).squeeze(1)
+        row = (tokens.gather(1, column) + net.embedding.offsets[column]).squeeze(1)
         self._last = torch.where(self._lengths > 0, row, self._last)

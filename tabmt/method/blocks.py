@@ -1,8 +1,7 @@
-"""The standard pre-norm transformer encoder block, with noise that comes from an argument.
+"""The standard pre-norm transformer block, with its random numbers from an argument.
 
-For the networks of this package. Rows are short (one token per column of a table), so attention
-is written as plain products. It knows nothing of fields or masks; `generator=None` means no noise,
-and `.train()`/`.eval()` change nothing.
+Rows are short (one token per column of a table), so attention is written as plain matrix products.
+`generator=None` means no dropout; `.train()` and `.eval()` change nothing.
 """
 
 import torch
@@ -13,12 +12,12 @@ from tabmt.config import NetworkConfig
 
 
 def dropout(x: Tensor, rate: float, generator: torch.Generator | None) -> Tensor:
-    """Zero each entry with probability `rate`; the expectation stays what it was."""
+    """Zero each entry with probability `rate`, and scale the others so that the mean is kept."""
     if rate == 0.0 or generator is None:
         return x
-    # Four 16-bit numbers from each 64-bit draw: a draw per entry costs three times as much, and
-    # drawing is most of what dropout costs on a CPU (docs/log.md, 2026-11-15). The rate is
-    # rounded to 16 bits, but never to 1.
+    # Four 16-bit numbers from each 64-bit draw: one draw per entry costs three times as much, and
+    # drawing is most of the cost of dropout on a CPU (docs/log.md, 2026-11-15). The rate is rounded
+    # to 16 bits, but never to 1.
     dropped = min(round(rate * 2**16), 2**16 - 1)
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device)
     words.random_(-(2**63), None, generator=generator)
@@ -32,7 +31,7 @@ def drop_path(
 ) -> Tensor:
     """Zero a residual branch for whole rows with probability `rate`.
 
-    `x` is (B, C, D); or, with `rows` telling the row of each, some cells of it, (cells, D).
+    `x` is (B, C, D); or some of its cells, (cells, D), with the row of each in `rows`.
     """
     if rate == 0.0 or generator is None or len(x) == 0:
         return x
@@ -64,29 +63,29 @@ class Block(nn.Module):
         self.mlp_out = linear(4 * width, width, generator=generator)
 
     def forward(
-        self, x: Tensor, generator: torch.Generator | None = None, unseen: Tensor | None = None
+        self, x: Tensor, generator: torch.Generator | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """(B, C, D) -> (B, C, D); see `attend` for `unseen`."""
-        return self.think(self.attend(x, generator, unseen), generator)
+        """(B, C, D) -> (B, C, D); see `attend` for `mask`."""
+        return self.feed_forward(self.attend(x, generator, mask), generator)
 
     def attend(
         self,
         x: Tensor,
         generator: torch.Generator | None = None,
-        unseen: Tensor | None = None,
+        mask: Tensor | None = None,
         projected: Tensor | None = None,
     ) -> Tensor:
         """The attention half of the block: (B, C, D) -> (B, C, D).
 
-        `unseen` is added to the attention scores, (C, C): -inf where a token (row) must not see
-        another (column). `projected` is what `project` makes of x, if that is there already.
+        `mask` is added to the attention scores, (C, C): -inf where a token (row) must not see
+        another (column). `projected` is the result of `project(x)`, if it has been computed.
         """
         query, key, value = self._heads(self.project(x) if projected is None else projected)
-        mixed = self._mix(query, key, value, generator, unseen)
+        mixed = self._mix(query, key, value, generator, mask)
         return x + self._branch(self.attention_out(mixed), generator)
 
     def attend_at(self, x: Tensor, column: int) -> Tensor:
-        """`attend` without noise for one column only, (B, C, D) -> (B, 1, D)."""
+        """`attend` without dropout for one column only, (B, C, D) -> (B, 1, D)."""
         width, here = x.shape[-1], slice(column, column + 1)
         normed = self.attention_norm(x)
         weight, bias = self.queries_keys_values.weight, self.queries_keys_values.bias
@@ -99,40 +98,40 @@ class Block(nn.Module):
         return x[:, here] + mixed
 
     def project_next(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of all heads side by side, for a cache: (..., D) each."""
+        """Queries, keys and values of all heads, for a cache: (..., D) each."""
         query, key, value = self.project(x).chunk(3, -1)
         return query, key, value
 
     def project(self, x: Tensor) -> Tensor:
-        """Queries, keys and values side by side, each cell by itself: (..., D) -> (..., 3 D)."""
+        """Queries, keys and values of each cell side by side: (..., D) -> (..., 3 D)."""
         projected: Tensor = self.queries_keys_values(self.attention_norm(x))
         return projected
 
     def attend_next(
-        self, x: Tensor, query: Tensor, keys: Tensor, values: Tensor, unseen: Tensor | None = None
+        self, x: Tensor, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None = None
     ) -> Tensor:
-        """`attend` without noise for one token of each row: (B, D) -> (B, D).
+        """`attend` without dropout for one token of each row: (B, D) -> (B, D).
 
-        `keys` and `values` are those of the tokens so far and of this one, (T, B, D); `unseen` is
+        `keys` and `values` are those of the tokens so far and of this one, (T, B, D); `mask` is
         added to the scores, (T, B, 1).
         """
         steps, rows, width = keys.shape
         shape = (steps, rows, self.heads, width // self.heads)
-        # Products and sums, not matrix products: thousands of matrices with one row each would
-        # cost more in calls than in arithmetic.
+        # Elementwise products and sums, not matrix products: thousands of matrices with one row
+        # each would cost more in calls than in arithmetic.
         query = query * shape[-1] ** -0.5
         scores = (keys * query).view(shape).sum(-1)  # (T, B, H)
-        weights = (scores if unseen is None else scores + unseen).softmax(0)
+        weights = (scores if mask is None else scores + mask).softmax(0)
         mixed = (values.view(shape) * weights[..., None]).sum(0).view(rows, width)
         out: Tensor = x + self.attention_out(mixed)
         return out
 
-    def think(
+    def feed_forward(
         self, x: Tensor, generator: torch.Generator | None = None, rows: Tensor | None = None
     ) -> Tensor:
         """The MLP half of the block: (B, C, D) -> (B, C, D).
 
-        It looks at each cell alone, so it also takes cells: (cells, D) and the row of each.
+        Cells do not interact in it, so it also takes single cells: (cells, D) and their rows.
         """
         inner = dropout(F.gelu(self.mlp_in(self.mlp_norm(x))), self.dropout, generator)
         return x + self._branch(self.mlp_out(inner), generator, rows)  # (..., 4 D) -> (..., D)
@@ -149,13 +148,13 @@ class Block(nn.Module):
         key: Tensor,
         value: Tensor,
         generator: torch.Generator | None,
-        unseen: Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
         # Plain products, not F.scaled_dot_product_attention: its dropout takes no generator, and
         # for 9 to 15 tokens on a CPU it is no faster beyond noise (docs/log.md, 2026-11-15).
         scale = query.shape[-1] ** -0.5
         scores = (query * scale) @ key.transpose(-1, -2)  # (B, H, C, C)
-        weights = (scores if unseen is None else scores + unseen).softmax(-1)
+        weights = (scores if mask is None else scores + mask).softmax(-1)
         mixed = dropout(weights, self.dropout, generator) @ value  # (B, H, C, d)
         return mixed.transpose(1, 2).flatten(2)  # (B, C, D)
 

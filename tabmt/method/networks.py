@@ -1,11 +1,7 @@
-"""The networks, and the small interface through which sampling sees them.
-
-For `train`, `sample` and `fit`. Both networks have the same methods; what differs between them
-stays behind these.
-"""
+"""The two networks behind one interface: how to build them, and how sampling sees them."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -15,22 +11,33 @@ from tabmt.method.any_order import AnyOrderNetwork
 from tabmt.method.embedding import Field
 from tabmt.method.masked import MaskedNetwork
 
-AnyNetwork = AnyOrderNetwork | MaskedNetwork
+Network = AnyOrderNetwork | MaskedNetwork
+
+
+def build_network(
+    fields: Sequence[Field], config: NetworkConfig, generator: torch.Generator
+) -> Network:
+    """A freshly initialised network for these columns."""
+    match config.network:
+        case "masked":
+            return MaskedNetwork(fields, config, generator=generator)
+        case "any-order":
+            return AnyOrderNetwork(fields, config, generator=generator)
 
 
 class State(Protocol):
-    """One batch of rows being filled."""
+    """One batch of rows that is being filled."""
 
     def logits(self, rows: Tensor, column: int) -> Tensor:
-        """(len(rows), K) of `column`, given everything put so far."""
+        """(len(rows), K) of `column`, given everything that was set so far."""
         ...
 
-    def put(self, rows: Tensor, column: int, codes: Tensor) -> None:
+    def set(self, rows: Tensor, column: int, codes: Tensor) -> None:
         """Make cells of `column` known."""
         ...
 
-    def keep(self, rows: Tensor) -> None:
-        """Go on with these rows, in this order; a row may come several times."""
+    def select(self, rows: Tensor) -> None:
+        """Continue with these rows, in this order; a row may come several times."""
         ...
 
 
@@ -38,8 +45,13 @@ class Source(Protocol):
     """What sampling needs of a network."""
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """The number of codes of each column."""
+        ...
+
+    @property
     def merge_below(self) -> float:
-        """Equal prefixes are worth merging while there are fewer than this share of the rows."""
+        """Equal prefixes are merged while their number is below this share of the rows."""
         ...
 
     def start(self, tokens: Tensor) -> State:
@@ -47,21 +59,14 @@ class Source(Protocol):
         ...
 
 
-class Ready:
-    """A network to sample from whose weights stay as they are: what follows from them alone is
-    computed once, not for each chunk of rows. Of very many codes it is most of the work."""
+class FrozenNetwork:
+    """A network whose weights do not change any more. What follows from the weights alone is
+    computed once, not for each chunk of rows; with very many codes it is most of the work."""
 
-    def __init__(self, net: AnyNetwork) -> None:
-        self._net, self._tables, self.merge_below = net, net.tables(), net.merge_below
+    def __init__(self, net: Network) -> None:
+        self._net = net
+        self._tables: Any = net.tables()
+        self.sizes, self.merge_below = net.sizes, net.merge_below
 
     def start(self, tokens: Tensor) -> State:
         return self._net.start(tokens, self._tables)
-
-
-def build(fields: Sequence[Field], config: NetworkConfig, generator: torch.Generator) -> AnyNetwork:
-    """A freshly initialised network for these fields."""
-    match config.network:
-        case "masked":
-            return MaskedNetwork(fields, config, generator=generator)
-        case "any-order":
-            return AnyOrderNetwork(fields, config, generator=generator)

@@ -1,11 +1,13 @@
-"""What a model says of itself: its settings, and how it was made. Travels in the model file."""
+"""What a model says about itself: its settings, and how it was made. Part of the model file."""
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tabmt.config import CodecConfig, NetworkConfig, TrainConfig, automatic, check
+from tabmt.config import CodecConfig, NetworkConfig, TrainConfig, automatic, check, is_number
+from tabmt.errors import UserError
+from tabmt.json_files import convert
 from tabmt.method.train import Summary
 
 
@@ -19,13 +21,13 @@ class Settings:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], rows: int = 0, columns: int = 0) -> "Settings":
-        """From plain values; a None where a setting is `auto` is chosen for the table."""
-        chosen = automatic(values["network"], rows, columns)
+        """From plain values; None is replaced by what suits the table where a setting is `auto`."""
+        steps = values.get("steps", TrainConfig.steps)
+        chosen = automatic(values["network"], rows, columns, steps if is_number(steps) else 0)
         values = {k: chosen[k] if v is None and k in chosen else v for k, v in values.items()}
 
         def part(config_class: type[Any]) -> Any:
             names = [item.name for item in dataclasses.fields(config_class)]
-            # A model file of an earlier version lacks what came later: the default holds.
             config = config_class(**{name: values[name] for name in names if name in values})
             check(config)
             return config
@@ -37,15 +39,15 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Card:
-    """What a model says of itself: how it was made, from how many rows, with what result."""
+class ModelCard:
+    """How a model was made, from how many rows, with what result."""
 
     rows: int
     seed: int
     settings: Settings
     summary: Summary | None  # None: no column had anything to learn
     versions: dict[str, str]
-    temperatures: dict[str, float] = field(default_factory=dict)  # of samples, unless told others
+    temperatures: dict[str, float] = field(default_factory=dict)  # of samples, by default
 
     def to_json(self) -> dict[str, Any]:
         summary = None if self.summary is None else dataclasses.asdict(self.summary)
@@ -59,13 +61,30 @@ class Card:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "Card":
-        summary = data["summary"]
+    def from_json(cls, data: Any) -> "ModelCard":
+        """The inverse of `to_json`. Raises ValueError if the data has another form."""
+        stored = convert(data, StoredCard)
+        try:
+            settings = Settings.of(stored.settings)
+        except (UserError, KeyError, TypeError) as error:
+            raise ValueError(f"the settings are not valid: {error}") from error
         return cls(
-            rows=data["rows"],
-            seed=data["seed"],
-            settings=Settings.of(data["settings"]),
-            summary=None if summary is None else Summary(**summary),
-            versions=dict(data["versions"]),
-            temperatures=dict(data.get("temperatures", {})),
+            rows=stored.rows,
+            seed=stored.seed,
+            settings=settings,
+            summary=stored.summary,
+            versions=stored.versions,
+            temperatures=stored.temperatures,
         )
+
+
+@dataclass(frozen=True)
+class StoredCard:
+    """The form of a card in a file."""
+
+    rows: int
+    seed: int
+    settings: dict[str, Any]
+    summary: Summary | None
+    versions: dict[str, str]
+    temperatures: dict[str, float]

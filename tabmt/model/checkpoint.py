@@ -1,56 +1,56 @@
-"""Unfinished runs on disk: write one, and read it back for the same table and settings."""
+"""Unfinished training runs on disk: write one, and read it back for the same table and settings."""
 
-import hashlib
-import json
+import dataclasses
 from pathlib import Path
 
 from tabmt.data.schema import Schema
 from tabmt.errors import ModelFileError, UserError
-from tabmt.method.train import TrainState
-from tabmt.model import model_file as artifact
-from tabmt.model.card import Card, Settings
+from tabmt.fingerprint import fingerprint
+from tabmt.json_files import convert
+from tabmt.method.train import SavedRun, TrainState
+from tabmt.model.card import ModelCard, Settings
+from tabmt.model.model_file import read_file, write_file
 from tabmt.tokens import TokenStore
 
 FREE_ON_RESUME = ("checkpoint_every", "threads", "device")  # may differ between the two runs
 
 
-def write(path: Path, card: Card, fingerprint: str, state: TrainState) -> None:
-    tensors, info = state.to_parts()
-    metadata = {"card": card.to_json(), "fingerprint": fingerprint, "state": info}
-    artifact.write(path, "checkpoint", metadata, tensors)
+def write_checkpoint(path: Path, card: ModelCard, table: str, run: SavedRun) -> None:
+    """`table` is the fingerprint of the table."""
+    state = dataclasses.asdict(run.state)
+    write_file(
+        path, "checkpoint", {"card": card.to_json(), "table": table, "state": state}, run.tensors
+    )
 
 
-def fingerprint(tokens: TokenStore, schema: Schema) -> str:
-    """Tells whether a resumed run sees the table that the interrupted one saw."""
-    digest = hashlib.blake2b(json.dumps(schema.to_json()).encode(), digest_size=16)
-    for block in tokens.blocks():
-        digest.update(block.tobytes())
-    return digest.hexdigest()
+def table_fingerprint(tokens: TokenStore, schema: Schema) -> str:
+    """Tells whether a resumed run sees the same table as the interrupted one."""
+    return fingerprint(schema.to_json(), *tokens.blocks())
 
 
-def read(
-    path: Path, settings: Settings, fingerprint: str, seed: int
-) -> tuple[TrainState, int | None]:
-    """The state of an unfinished run, and how many threads it had."""
-    metadata, tensors = artifact.read(path, "checkpoint")
+def read_checkpoint(
+    path: Path, settings: Settings, table: str, seed: int
+) -> tuple[SavedRun, int | None]:
+    """An unfinished run, and its number of threads."""
+    metadata, tensors = read_file(path, "checkpoint")
     try:
-        card = Card.from_json(metadata["card"])
-        state = TrainState.from_parts(tensors, metadata["state"])
-    except (KeyError, TypeError) as error:
+        card = ModelCard.from_json(metadata.get("card"))
+        run = SavedRun(convert(metadata.get("state"), TrainState), tensors)
+    except ValueError as error:
         raise ModelFileError(
-            f"The unfinished run in {str(path)!r} is of another version of TabMT; "
-            "delete the file to start anew."
+            f"The unfinished run in {str(path)!r} is from another version of TabMT; "
+            "delete the file to start again."
         ) from error
-    then, now = {"seed": card.seed, **card.settings.to_json()}, {"seed": seed, **settings.to_json()}
-    for name in now:
-        if name not in FREE_ON_RESUME and then[name] != now[name]:
+    before = {"seed": card.seed, **card.settings.to_json()}
+    for name, value in {"seed": seed, **settings.to_json()}.items():
+        if name not in FREE_ON_RESUME and before[name] != value:
             raise UserError(
-                f"The unfinished run in {str(path)!r} has {name} {then[name]!r}, this one "
-                f"{now[name]!r}. Resume with the same settings, or delete the file to start anew."
+                f"The unfinished run in {str(path)!r} has {name} {before[name]!r}, this one "
+                f"{value!r}. Resume with the same settings, or delete the file to start again."
             )
-    if metadata["fingerprint"] != fingerprint:
+    if metadata.get("table") != table:
         raise UserError(
             f"The unfinished run in {str(path)!r} was learning another table. Resume with that "
-            "table, or delete the file to start anew."
+            "table, or delete the file to start again."
         )
-    return state, card.settings.train.threads
+    return run, card.settings.train.threads

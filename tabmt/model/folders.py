@@ -1,12 +1,11 @@
-"""Rows written as a folder of Parquet files, each made by itself: here, or on a Ray cluster.
+"""Rows written as a folder of Parquet files, each made independently: here, or on a Ray cluster.
 
-For tables of any size. A file appears only when it is whole, and what is in it follows from the
-plan and its number alone, so a run that was cut off goes on with the files that are missing.
+For tables of any size. A file appears only when it is complete, and its content follows from the
+request and its number alone, so an interrupted run continues with the files that are missing.
 """
 
 import copy
 import dataclasses
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,196 +15,194 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from tabmt.codec import serialize as codec_parts
+from tabmt import parallel
 from tabmt.config import Engine, Imputation
-from tabmt.data import files as tables
-from tabmt.data.dataset import files_of, identity
+from tabmt.data import files
+from tabmt.data.dataset import Dataset, Files, InMemory
+from tabmt.data.typed import in_schema_types
 from tabmt.errors import UserError
-from tabmt.model import impute as partial
-from tabmt.model.fitted import Learned
-from tabmt.model.generate import BATCH_ROWS, Request, rows_in_batches
-from tabmt.parallel import check, each
+from tabmt.model.fitted import FittedModel
+from tabmt.model.generate import BATCH_ROWS, Request, generate_batches
+from tabmt.model.impute import impute_batches
+from tabmt.model.model_file import model_fingerprint
 from tabmt.seeds import derive
 
-PART_ROWS = 64 * BATCH_ROWS
-PLAN = "_tabmt.json"  # what begins so is not taken for data when the folder is read as a table
+FILE_ROWS = 64 * BATCH_ROWS
+REQUEST = "_tabmt.json"  # files that begin so are not data when the folder is read as a table
 
 
 @dataclass(frozen=True)
-class SamplePart:
-    learned: Learned
+class SampleFile:
+    model: FittedModel
     rows: int
-    part_rows: int
+    file_rows: int
     request: Request
     folder: Path
 
     def __call__(self, number: int) -> int:
-        """Write a part; how many rows it has. All parts together are what `sample` gives."""
-        first = number * self.part_rows
-        span = range(first, min(self.rows, first + self.part_rows))
-        made = rows_in_batches(self.learned, self.rows, self.request, span)
-        tables.write_file(self.folder / part_name(number), self.learned.codec.schema, made)
+        """Write a file; how many rows it has. All files together are what `sample` returns."""
+        first = number * self.file_rows
+        span = range(first, min(self.rows, first + self.file_rows))
+        batches = generate_batches(self.model, self.rows, self.request, span)
+        files.write_file(self.folder / file_name(number), self.model.codec.schema, batches)
         return len(span)
 
 
 @dataclass(frozen=True)
-class ImputePart:
-    learned: Learned
+class ImputeFile:
+    model: FittedModel
     how: Imputation
     columns: Sequence[str] | None
     request: Request
     folder: Path
 
     def __call__(self, piece: tuple[int, Path, int | None]) -> int:
-        """Write a file, or one row group of it, with its gaps filled; how many rows it has."""
-        number, path, group = piece
+        """Fill a file, or one row group of it; how many rows it has."""
+        number, path, row_group = piece
+        dataset: Dataset = Files([path])
+        if row_group is not None:
+            with files.reading(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
+                dataset = InMemory(file.read_row_group(row_group))
         rows = 0
 
-        def counted(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        def counted(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
             nonlocal rows
-            for part in parts:
-                rows += part.num_rows
-                yield part
+            for table in tables:
+                rows += table.num_rows
+                yield table
 
-        if group is None:
-            given, _ = tables.batches(path, BATCH_ROWS)
-        else:
-            with tables.reading(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
-                given, _ = tables.batches(file.read_row_group(group), BATCH_ROWS)
-        filled = partial.imputed(
-            self.learned,
-            counted(given),
+        schema = self.model.codec.schema
+        filled = impute_batches(
+            self.model,
+            counted(dataset.batches(BATCH_ROWS)),
             dataclasses.replace(self.request, seed=derive(self.request.seed, "part", number)),
             how=self.how,
             columns=self.columns,
-            draw=0,
-            warned=set(),
         )
-        codec = self.learned.codec
-        tables.write_like(
-            self.folder / part_name(number), str(path), codec.read, codec.schema, filled
+        files.write_like(
+            self.folder / file_name(number),
+            files.file_kind(path),
+            lambda table: in_schema_types(table, schema),
+            schema,
+            filled,
         )
         return rows
 
 
-def part_name(number: int) -> str:
+def file_name(number: int) -> str:
     return f"part-{number:06d}.parquet"
 
 
-def sample_parts(
-    learned: Learned,
+def sample_into(
+    model: FittedModel,
     folder: Path,
     rows: int,
     request: Request,
     *,
-    asked: Mapping[str, Any],
-    part_rows: int,
+    options: Mapping[str, Any],
+    file_rows: int,
     engine: Engine,
 ) -> Iterator[int]:
-    """Write what is not there yet; `asked` tells a run from another. Rows of each part, in turn."""
-    if part_rows < 1 or part_rows % BATCH_ROWS:
-        raise UserError(f"part_rows is {part_rows}, but must be a multiple of {BATCH_ROWS}.")
-    plan = {"what": "sample", "rows": rows, "part_rows": part_rows, **asked}
-    work = SamplePart(_movable(learned, engine), rows, part_rows, request, folder)
-    numbers = range(max(1, -(-rows // part_rows)))  # no rows are one empty part
-    yield from _written(folder, plan, learned, work, [(k, k) for k in numbers], engine)
+    """Write the files that are not there yet; yields the rows of each file. `options` are what the
+    user asked for, by which one request is told from another."""
+    if file_rows < 1 or file_rows % BATCH_ROWS:
+        raise UserError(f"file_rows is {file_rows}, but must be a multiple of {BATCH_ROWS}.")
+    wanted = {"what": "sample", "rows": rows, "file_rows": file_rows, **options}
+    work = SampleFile(_portable(model, engine), rows, file_rows, request, folder)
+    numbers = range(max(1, -(-rows // file_rows)))  # no rows are one empty file
+    yield from _write_missing(folder, wanted, model, work, [(k, k) for k in numbers], engine)
 
 
-def impute_parts(
-    learned: Learned,
+def impute_into(
+    model: FittedModel,
     folder: Path,
-    source: Any,
+    table: Any,
     request: Request,
     *,
     how: Imputation,
     columns: Sequence[str] | None,
     engine: Engine,
 ) -> Iterator[int]:
-    """The same for gaps: a part for each CSV or Arrow file, or each row group of Parquet files."""
+    """The same for imputation: a file for each CSV or Arrow file, or each Parquet row group."""
+    dataset = Dataset.open(table)
+    if not isinstance(dataset, Files):
+        raise UserError(f"A {type(table).__name__} is not a file; name the files to impute.")
     pieces: list[tuple[int, Path, int | None]] = []
-    files = files_of(source)
-    for path in files:
+    for path in (path.absolute() for path in dataset.paths):
         groups: Sequence[int | None] = [None]
-        if tables.existing(path) == "parquet":
-            with tables.reading(path, "parquet"):
+        if files.existing_file(path) == "parquet":
+            with files.reading(path, "parquet"):
                 count = pyarrow.parquet.read_metadata(path).num_row_groups
             groups = range(count) if count else [None]
         pieces += [(len(pieces) + k, path, group) for k, group in enumerate(groups)]
-    plan = {
+    wanted = {
         "what": "impute",
-        "files": identity(files),
+        "files": dataset.file_identities(),
         "how": how,
         "columns": None if columns is None else list(columns),
         "seed": request.seed,
     }
-    work = ImputePart(_movable(learned, engine), how, columns, request, folder)
-    yield from _written(folder, plan, learned, work, [(one[0], one) for one in pieces], engine)
+    work = ImputeFile(_portable(model, engine), how, columns, request, folder)
+    numbered = [(piece[0], piece) for piece in pieces]
+    yield from _write_missing(folder, wanted, model, work, numbered, engine)
 
 
-def _written(
+def _write_missing(
     folder: Path,
-    plan: Mapping[str, Any],
-    learned: Learned,
+    wanted: Mapping[str, Any],
+    model: FittedModel,
     work: Callable[[Any], int],
     pieces: Sequence[tuple[int, Any]],
     engine: Engine,
 ) -> Iterator[int]:
-    check(engine)
-    _check_plan(folder, {**plan, "model": _digest(learned), "parts": len(pieces)})
-    left = []
+    parallel.check(engine)
+    _claim_folder(
+        folder, {**wanted, "model": model_fingerprint(model), "files_in_all": len(pieces)}
+    )
+    missing = []
     for number, piece in pieces:
-        path = folder / part_name(number)
+        path = folder / file_name(number)
         if not path.exists():
-            left.append(piece)
+            missing.append(piece)
             continue
-        with tables.reading(path, "parquet"):
+        with files.reading(path, "parquet"):
             yield int(pyarrow.parquet.read_metadata(path).num_rows)
-    yield from each(work, left, engine=engine)
+    yield from parallel.each(work, missing, engine=engine)
 
 
-def _check_plan(folder: Path, plan: Mapping[str, Any]) -> None:
-    """The folder is new, or holds parts of this very plan."""
+def _claim_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
+    """See that the folder is new, or holds files of this very request."""
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{str(folder)!r} is a file; name a folder to write parts into.")
+        raise UserError(f"{str(folder)!r} is a file; name a folder to write files into.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"The folder {str(folder)!r} cannot be made: {error.strerror}.") from error
-    tables.clear(folder, "part-*")
-    told = json.loads(json.dumps(plan))
-    path = folder / PLAN
+        raise UserError(
+            f"The folder {str(folder)!r} cannot be created: {error.strerror}."
+        ) from error
+    files.remove_abandoned(folder, "part-*")
+    wanted = json.loads(json.dumps(wanted))
+    path = folder / REQUEST
     if not path.exists() or not any(folder.glob("part-*")):
-        if any(one.name != PLAN and one.name[0] != "." for one in folder.iterdir()):
+        if any(entry.name != REQUEST and entry.name[0] != "." for entry in folder.iterdir()):
             raise UserError(f"The folder {str(folder)!r} holds other files; name an empty one.")
-        tables.write_text(path, json.dumps(told, indent=2, ensure_ascii=False) + "\n")
+        files.write_text(path, json.dumps(wanted, indent=2, ensure_ascii=False) + "\n")
         return
     try:
         before = json.loads(path.read_text(encoding="utf-8"))
-        differs = sorted(name for name in told | before if told.get(name) != before.get(name))
+        differing = sorted(n for n in wanted | before if wanted.get(n) != before.get(n))
     except (ValueError, TypeError) as error:
-        raise UserError(f"{str(path)!r} is damaged; empty the folder to start anew.") from error
-    if differs:
+        raise UserError(f"{str(path)!r} is damaged; empty the folder to start again.") from error
+    if differing:
         raise UserError(
-            f"The folder {str(folder)!r} holds parts of another run: {', '.join(differs)} "
-            f"{'differs' if len(differs) == 1 else 'differ'}. Ask for the same to go on with it, "
+            f"The folder {str(folder)!r} holds files of another request: {', '.join(differing)} "
+            f"{'differs' if len(differing) == 1 else 'differ'}. Make the same request to continue, "
             "or name an empty folder."
         )
 
 
-def _movable(learned: Learned, engine: Engine) -> Learned:
-    """A model that other machines can take: they may have no GPU."""
-    if engine == "local" or learned.net is None:
-        return learned
-    return dataclasses.replace(learned, net=copy.deepcopy(learned.net).cpu())
-
-
-def _digest(learned: Learned) -> str:
-    """Tells a model from another."""
-    arrays, entries = codec_parts.to_parts(learned.codec)
-    about = [learned.card.to_json(), learned.codec.schema.to_json(), entries]
-    digest = hashlib.blake2b(json.dumps(about).encode(), digest_size=16)
-    for name in sorted(arrays):
-        digest.update(arrays[name].tobytes())
-    for tensor in [] if learned.net is None else learned.net.state_dict().values():
-        digest.update(tensor.cpu().numpy().tobytes())
-    return digest.hexdigest()
+def _portable(model: FittedModel, engine: Engine) -> FittedModel:
+    """A model that can be sent to other machines, which may have no GPU."""
+    if engine == "local" or model.net is None:
+        return model
+    return dataclasses.replace(model, net=copy.deepcopy(model.net).cpu())

@@ -1,305 +1,332 @@
 """New rows from a fitted model, in batches of bounded size.
 
-Tables, codes and networks meet here; what users typed was checked by the callers, and the drawing
-itself is `sample`'s.
+What users asked for arrives as a `Request`; the drawing itself is method/sample.py.
 """
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import torch
 from torch import Tensor
 
-from tabmt.codec.columns import Bounds, CodedColumn, NumericCodec
-from tabmt.conditions.prompts import Prompt
-from tabmt.config import Decode
-from tabmt.data.schema import but_the_table_has
+from tabmt.codec.columns import CANDIDATES_PER_BIN, Bounds
+from tabmt.codec.table import TableCodec
+from tabmt.conditions.prompts import Selections, Share, row_counts
+from tabmt.config import Decode, is_number
 from tabmt.errors import UserError
 from tabmt.method import devices
-from tabmt.method.networks import AnyNetwork, Ready
-from tabmt.method.sample import Improbable, Keeper, draw_order, fill_where
-from tabmt.model.fitted import Learned
-from tabmt.rules.enforce import TRIES_PER_CODE, Page
+from tabmt.method.networks import FrozenNetwork
+from tabmt.method.sample import ImprobableCondition, RowConstraint, fill
+from tabmt.model.fitted import FittedModel
+from tabmt.rules.enforce import RuleState
+from tabmt.rules.redraw import Candidates, redraw
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
 
-# PAPER-DIFF: the paper draws 512 rows to an order. What an order gives differs a little from what
-# another gives, so a sample has many; beyond that, larger chunks are faster (docs/log.md).
+# PAPER-DIFF: the paper draws 512 rows with one order. The results of two orders differ a little, so
+# a sample has many orders; beyond that, larger chunks are faster (docs/log.md).
 ORDERS = 64
 LEAST_CHUNK, MOST_CHUNK = 64, 4096  # rows that share one order of columns
-MOST_CELLS, MOST_WEIGHTS = 2**16, 2**22  # of a chunk: what is remembered and drawn from is bounded
-BATCH_ROWS = 4 * MOST_CHUNK  # rows decoded and written at a time
-MOST_ATTEMPTS = 50  # at rows that keep every rule
-
-Rows = tuple[np.ndarray, dict[str, Bounds]]  # codes, and where the numbers of columns must lie
+MOST_CELLS, MOST_WEIGHTS = 2**16, 2**22  # of a chunk: its cache and its weights are bounded
+BATCH_ROWS = 4 * MOST_CHUNK  # rows that are decoded and written at a time
+MOST_ATTEMPTS = 50  # to draw rows that satisfy every rule
 
 
 @dataclass(frozen=True)
 class Request:
-    """How rows shall be drawn. `parts` are shares of the rows, each with its own conditions."""
+    """How rows are to be drawn. Each share of the rows has its own conditions."""
 
     seed: int
-    heat: Tensor  # (C,) temperatures
-    complete: bool = False
+    temperature: Tensor  # (C,)
+    allow_missing: bool = True
     decode: Decode = "inside"
     threads: int = 1
-    parts: Sequence[tuple[float, Mapping[str, Prompt]]] = field(default=((1.0, {}),))
+    shares: Sequence[Share] = (Share(1.0, {}),)
 
 
-def temperatures(temperature: float | Mapping[str, float] | None, learned: Learned) -> Tensor:
+class Rows(NamedTuple):
+    """Codes of rows, (B, C), and where the numbers of some columns must lie, in units."""
+
+    tokens: np.ndarray
+    within: Mapping[str, Bounds]
+
+    def take(self, rows: np.ndarray) -> "Rows":
+        within = {name: (low[rows], high[rows]) for name, (low, high) in self.within.items()}
+        return Rows(self.tokens[rows], within)
+
+
+def stack(chunks: Sequence[Rows]) -> Rows:
+    """Chunks one below the other; a chunk without bounds for a column is unbounded there."""
+    names = {name for chunk in chunks for name in chunk.within}
+    within = {}
+    for name in sorted(names):
+        ends = [chunk.within.get(name, unbounded(len(chunk.tokens))) for chunk in chunks]
+        low, high = (np.concatenate(side) for side in zip(*ends, strict=True))
+        within[name] = (low, high)
+    return Rows(np.concatenate([chunk.tokens for chunk in chunks]), within)
+
+
+def unbounded(rows: int) -> Bounds:
+    return np.full(rows, -np.inf), np.full(rows, np.inf)
+
+
+def resolve_temperatures(
+    temperature: float | Mapping[str, float] | None, model: FittedModel
+) -> Tensor:
     """(C,) float64: one temperature per token column; the model's own where none is given."""
-    codec = learned.codec
-    names = codec.schema.names
-    given: Mapping[str, float] = learned.card.temperatures
+    codec = model.codec
+    given: Mapping[str, float] = model.card.temperatures
     if isinstance(temperature, Mapping):
         given = {**given, **temperature}
     elif temperature is not None:
-        given = dict.fromkeys(names, temperature)
+        given = dict.fromkeys(codec.schema.names, temperature)
     for name, value in given.items():
-        if name not in names:
-            raise UserError(
-                f"A temperature is set for column {name!r}, {but_the_table_has(str(name), names)}"
-            )
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value < 0:
+        codec.find(name, "A temperature is set for column")
+        if not is_number(value) or not math.isfinite(value) or value < 0:
             raise UserError(
                 f"The temperature of column {name!r} is {value!r}, but must be a number from 0 "
                 "(1 is the model's own distribution)."
             )
-    heat = [given.get(coded.column.name, 1.0) for coded in codec.token_columns]
-    return torch.tensor(heat, dtype=torch.float64)
+    by_column = [given.get(coded.name, 1.0) for coded in codec.token_columns]
+    return torch.tensor(by_column, dtype=torch.float64)
 
 
-def rows_in_batches(
-    learned: Learned, rows: int, request: Request, span: range | None = None
+def without_missing(codec: TableCodec) -> list[np.ndarray | None]:
+    """Weights of the codes of each token column that leave out the missing code."""
+    return [coded.without_missing() for coded in codec.token_columns]
+
+
+class Sampler:
+    """Fills chunks of rows with a model's network."""
+
+    def __init__(self, model: FittedModel, request: Request) -> None:
+        assert model.net is not None
+        self._net, self._request = FrozenNetwork(model.net), request
+        self._device = next(model.net.parameters()).device
+
+    def fill(
+        self,
+        tokens: np.ndarray,
+        seed: int,
+        *,
+        allowed: Sequence[np.ndarray | None],
+        last: int | None,
+        conditioned: Sequence[int] = (),
+        leave: Sequence[int] = (),
+        constraint: RowConstraint | None = None,
+    ) -> np.ndarray:
+        """Draw the masked cells of a chunk, (B, C) -> (B, C), in an order of their own."""
+        with devices.threads(self._request.threads):
+            filled = fill(
+                self._net,
+                torch.from_numpy(tokens).to(self._device),
+                temperature=self._request.temperature,
+                generator=torch.Generator().manual_seed(seed),
+                allowed=[None if w is None else torch.from_numpy(w) for w in allowed],
+                conditioned=conditioned,
+                last=last,
+                leave=leave,
+                constraint=constraint,
+            )
+        return filled.cpu().numpy()
+
+
+def generate_batches(
+    model: FittedModel, rows: int, request: Request, span: range | None = None
 ) -> Iterator[pa.Table]:
-    """New rows; of these only a span, if one is given, which begins with a batch.
+    """New rows; only a span of them, if one is given, which begins with a batch.
 
-    A table of several parts comes well mixed.
+    The shares of a table are well mixed.
     """
     span = range(rows) if span is None else span
     assert span.start % BATCH_ROWS == 0
-    sizes = [coded.size for coded in learned.codec.token_columns]
-    if learned.book.rules:  # which try several numbers of each code
-        sizes = [TRIES_PER_CODE * size for size in sizes]
-    chunk = _chunk(rows, sizes)
-    if request.complete:
-        for column in learned.codec.schema.columns:
-            if column.reason == "nothing but gaps":
-                log.warning("Column %r has nothing but gaps, so it has no value.", column.name)
+    if not request.allow_missing:
+        for coded in model.codec.coded:
+            if coded.codec.is_empty:
+                log.warning("Every value of column %r is missing; it stays so.", coded.name)
+    chunk = _chunk_rows(model, rows)
     for first in range(span.start, max(span.stop, 1), BATCH_ROWS):  # no rows are one empty batch
-        count = min(BATCH_ROWS, span.stop - first)
-        tokens, within = _mixed_parts(learned, count, first, chunk, request)
-        yield learned.codec.decode(
-            tokens, seed=request.seed, first_row=first, how=request.decode, within=within
+        batch = _batch(model, min(BATCH_ROWS, span.stop - first), first, chunk, request)
+        yield model.codec.decode(
+            batch.tokens,
+            seed=request.seed,
+            first_row=first,
+            how=request.decode,
+            within=batch.within,
         )
 
 
-def _mixed_parts(
-    learned: Learned, rows: int, first: int, chunk: int, request: Request
-) -> tuple[np.ndarray, dict[str, Bounds]]:
-    """Codes of new rows of all parts, and where the numbers of some columns must lie."""
-    shares = [share for share, _ in request.parts]
-    parts = []
-    for place, size in enumerate(_sizes(rows, shares)):
-        stream = derive(request.seed, "part", place) if place else request.seed
-        parts.append(_part(learned, size, first, chunk, stream, request, request.parts[place][1]))
-    tokens, within = _stacked(parts)
-    if len(parts) > 1:
-        order = numpy_stream(request.seed, "mix", first).permutation(rows)
-        tokens = tokens[order]
-        within = {name: (low[order], high[order]) for name, (low, high) in within.items()}
-    return tokens, within
-
-
-def _stacked(parts: Sequence[Rows]) -> Rows:
-    """Rows one below the other; where a part has no bounds for a column, there are none."""
-    names = {name for _, within in parts for name in within}
-    bounds = {}
-    for name in sorted(names):
-        ends = [
-            within.get(name, (np.full(len(tokens), -np.inf), np.full(len(tokens), np.inf)))
-            for tokens, within in parts
-        ]
-        low, high = (np.concatenate(side) for side in zip(*ends, strict=True))
-        bounds[name] = (low, high)
-    return np.concatenate([tokens for tokens, _ in parts]), bounds
-
-
-def _chunk(rows: int, sizes: Sequence[int]) -> int:
-    """Rows to an order, a power of two: batches then begin with a chunk."""
+def _chunk_rows(model: FittedModel, rows: int) -> int:
+    """Rows with one order, a power of two, so that batches begin with a chunk."""
+    sizes = model.codec.sizes
+    if model.rules.rules:  # several candidates of each code are tried
+        sizes = [CANDIDATES_PER_BIN * size for size in sizes]
     most = min(MOST_CHUNK, MOST_CELLS / max(1, len(sizes)), MOST_WEIGHTS / max(sizes, default=1))
     return int(2 ** round(math.log2(max(LEAST_CHUNK, min(rows / ORDERS, most)))))
 
 
-def _sizes(rows: int, shares: Sequence[float]) -> list[int]:
-    """Whole numbers that sum to `rows`, in proportion to the shares."""
-    ends = np.round(np.cumsum(shares) / sum(shares) * rows).astype(int)
-    return [int(size) for size in np.diff(ends, prepend=0)]
+def _batch(model: FittedModel, rows: int, first: int, chunk: int, request: Request) -> Rows:
+    """New rows of all shares, mixed."""
+    drawn = []
+    for index, count in enumerate(row_counts(rows, request.shares)):
+        seed = derive(request.seed, "part", index) if index else request.seed
+        share = NewRows(model, request, request.shares[index].selections)
+        drawn.append(share.draw(count, first, chunk, seed))
+    batch = stack(drawn)
+    if len(drawn) == 1:
+        return batch
+    return batch.take(numpy_stream(request.seed, "mix", first).permutation(rows))
 
 
-def _part(
-    learned: Learned,
-    rows: int,
-    first: int,
-    chunk: int,
-    seed: int,
-    request: Request,
-    prompts: Mapping[str, Prompt],
-) -> Rows:
-    """Rows under one set of conditions, chunk by chunk."""
-    codec, net, heat = learned.codec, learned.net, request.heat
-    if net is None or rows == 0:
-        return np.zeros((rows, len(heat)), np.int64), {}
-    names = [coded.column.name for coded in codec.token_columns]
-    allowed: list[Tensor | None] = [None] * len(names)
-    if request.complete:
-        allowed = without_gaps(codec.token_columns)
-    exact: list[int] = []
-    ranges: list[int] = []
-    for name, prompt in prompts.items():
-        place = names.index(name)
-        weights, no_gap = torch.from_numpy(prompt.weights), allowed[place]
-        weights = weights if no_gap is None else weights * no_gap
-        allowed[place] = weights
+class NewRows:
+    """Draws new rows under one set of conditions."""
+
+    def __init__(self, model: FittedModel, request: Request, selections: Selections) -> None:
+        self._model, self._request, self._selections = model, request, selections
+        if model.net is None:
+            return
+        codec = model.codec
+        self._allowed: list[np.ndarray | None] = [None] * len(codec.token_columns)
+        if not request.allow_missing:
+            self._allowed = without_missing(codec)
+        single: list[int] = []
+        ranges: list[int] = []
+        for name, selection in selections.items():
+            column = codec.token_index[name]
+            self._allowed[column] = self._combined(name, selection.weights, column)
+            (single if selection.is_one_code else ranges).append(column)
+        # Given values first, then restricted columns, then the rest, as the network was trained:
+        # any set of cells may be known.
+        self._conditioned = single + self._rarest_first(ranges)
+        self._last = model.target if model.target not in self._conditioned else None
+        self._sampler = Sampler(model, request)
+
+    def _combined(self, name: str, weights: np.ndarray, column: int) -> np.ndarray:
+        """The weights of a condition, without the missing code if none is allowed."""
+        allowed = self._allowed[column]
+        weights = weights if allowed is None else weights * allowed
         if not weights.any():
             raise UserError(
-                f"Column {name!r} is asked to be missing, but complete rows have no gaps; "
+                f"Column {name!r} is asked to be missing, but no missing values are allowed; "
                 "ask for one of the two."
             )
-        (exact if prompt.exact else ranges).append(place)
-    last = learned.target if learned.target not in exact + ranges else None
-    device, ready = next(net.parameters()).device, Ready(net)
-    ranges = _rarest_first(net, ranges, prompts, names, device)
+        return weights
 
-    def fill_chunk(size: int, stream: int, keeper: Keeper | None) -> np.ndarray:
-        generator = torch.Generator().manual_seed(stream)
-        order = draw_order(net.fields.sizes, generator, last)
-        # What is given first, then what is restricted, then the rest, as the network was
-        # trained: any set of cells may be known.
-        asked = exact + ranges
-        rest = order[~torch.isin(order, torch.tensor(asked, dtype=torch.int64))]
-        try:
-            filled = fill_where(
-                ready,
-                size,
-                asked=asked,
-                temperature=heat,
-                generator=generator,
-                allowed=allowed,
-                order=rest,
-                device=device,
-                keeper=keeper,
-            )
-        except Improbable as error:
-            raise UserError(_improbable(names, prompts, error)) from error
-        return filled.cpu().numpy()
+    def _rarest_first(self, columns: list[int]) -> list[int]:
+        """Columns by the probability of their conditions: if the rarest comes first, all candidates
+        meet it, and it need not be searched among them."""
+        net = self._model.net
+        if len(columns) < 2 or net is None:
+            return columns
+        device = next(net.parameters()).device
+        state = net.start(torch.full((1, len(net.sizes)), MASK, device=device))
+        row = torch.zeros(1, dtype=torch.int64, device=device)
+        names = [coded.name for coded in self._model.codec.token_columns]
+        probability = {}
+        for column in columns:
+            shares = state.logits(row, column).double().softmax(1)[0].cpu()
+            weights = torch.from_numpy(self._selections[names[column]].weights)
+            probability[column] = float(shares @ weights)
+        return sorted(columns, key=lambda column: probability[column])
 
-    found: list[Rows] = []
-    spent = 0
-    with devices.threads(request.threads):
+    def draw(self, rows: int, first: int, chunk: int, seed: int) -> Rows:
+        """Rows chunk by chunk; the first has the number `first` in the whole sample."""
+        if self._model.net is None or rows == 0:
+            return Rows(np.zeros((rows, len(self._request.temperature)), np.int64), {})
+        chunks, drawn = [], 0
         for start in range(0, rows, chunk):
             stream = derive(seed, "sample", (first + start) // chunk)
             size = min(chunk, rows - start)
-            if learned.book.rules:
-                base = [None if one is None else one.numpy() for one in allowed]
-                kept, tried = _ruled(learned, size, stream, fill_chunk, base, prompts)
-                found.append(kept)
-                spent += tried
+            if self._model.rules.rules:
+                valid, count = self._valid_chunk(size, stream)
+                chunks.append(valid)
+                drawn += count
             else:
-                tokens = fill_chunk(size, stream, None)
-                rng = numpy_stream(stream, "choice")
-                found.append((tokens, _bounds(learned, tokens, prompts, rng)))
-    if spent:
-        log.info("rules: %s rows were drawn to keep %s", f"{spent:,}", f"{rows:,}")
-    return _stacked(found)
+                tokens = self._fill(size, stream, None)
+                within = self._bounds(tokens, numpy_stream(stream, "choice"))
+                chunks.append(Rows(tokens, within))
+        if drawn:
+            log.info("rules: drew %s rows to get %s valid ones", f"{drawn:,}", f"{rows:,}")
+        return stack(chunks)
 
+    def _fill(self, rows: int, seed: int, constraint: RowConstraint | None) -> np.ndarray:
+        try:
+            return self._sampler.fill(
+                np.full((rows, len(self._allowed)), MASK),
+                seed,
+                allowed=self._allowed,
+                last=self._last,
+                conditioned=self._conditioned,
+                constraint=constraint,
+            )
+        except ImprobableCondition as error:
+            raise UserError(self._improbable(error)) from error
 
-def _rarest_first(
-    net: AnyNetwork,
-    places: list[int],
-    prompts: Mapping[str, Prompt],
-    names: list[str],
-    device: torch.device,
-) -> list[int]:
-    """Columns by how much of them their conditions leave: what is rare is then met by all
-    candidates, instead of being looked for among them."""
-    if len(places) < 2:
-        return places
-    state = net.start(torch.full((1, len(names)), MASK, device=device))
-    row = torch.zeros(1, dtype=torch.int64, device=device)
-    masses = {}
-    for place in places:
-        chances = state.logits(row, place).double().softmax(1)[0].cpu()
-        masses[place] = float(chances @ torch.from_numpy(prompts[names[place]].weights))
-    return sorted(places, key=lambda place: masses[place])
+    def _valid_chunk(self, rows: int, seed: int) -> tuple[Rows, int]:
+        """Rows that satisfy every rule, and how many had to be drawn for them."""
+        valid: list[Rows] = []
+        drawn = 0
+        state: RuleState | None = None
 
+        def attempt(number: int, open_slots: np.ndarray) -> Iterable[Candidates]:
+            nonlocal drawn, state
+            stream = derive(seed, "again", number) if number else seed
+            count = len(open_slots)
+            size = min(4 * count + 16, max(rows, 64)) if number else count
+            rng = numpy_stream(stream, "rules")
+            model = self._model
+            state = RuleState(
+                model.rules,
+                model.codec,
+                size,
+                rng,
+                allowed=self._allowed,
+                selections=self._selections,
+            )
+            tokens = self._fill(size, stream, state)
+            satisfied = state.satisfied()
+            exact = {name: (units, units) for name, units in state.units.items()}
+            drawn += size
+            yield Candidates(Rows(tokens, {**self._bounds(tokens, rng), **exact}), satisfied)
 
-def _ruled(
-    learned: Learned,
-    rows: int,
-    seed: int,
-    fill_chunk: Callable[[int, int, Keeper | None], np.ndarray],
-    weights: Sequence[np.ndarray | None],
-    prompts: Mapping[str, Prompt],
-) -> tuple[Rows, int]:
-    """Rows that keep every rule, and how many were drawn: dead ends are drawn again."""
-    found: list[Rows] = []
-    missing, spent = rows, 0
-    for attempt in range(MOST_ATTEMPTS):
-        stream = seed if attempt == 0 else derive(seed, "again", attempt)
-        rng = numpy_stream(stream, "rules")
-        size = missing if attempt == 0 else min(4 * missing + 16, max(rows, 64))
-        page = Page(learned.book, learned.codec, size, rng, base=weights, prompts=prompts)
-        tokens = fill_chunk(size, stream, page)
-        spent += size
-        kept = np.flatnonzero(page.kept())[:missing]
-        bounds = _bounds(learned, tokens, prompts, rng)
-        bounds |= {name: (units, units) for name, units in page.units.items()}
-        within = {name: (low[kept], high[kept]) for name, (low, high) in bounds.items()}
-        found.append((tokens[kept], within))
-        missing -= len(kept)
-        if missing == 0:
-            return _stacked(found), spent
-    rule = page.broken_most()
-    raise UserError(
-        f"The rule {rule.name!r} ({rule.text}) left only {rows - missing} of {rows} rows in "
-        f"{spent} tries; loosen the conditions, or leave the rule out and fit again."
-    )
+        def use(slots: np.ndarray, candidates: Candidates, chosen: np.ndarray) -> None:
+            valid.append(candidates.rows.take(chosen))
 
+        rounds = (lambda slots, n=n: attempt(n, slots) for n in range(MOST_ATTEMPTS))
+        still_open = redraw(np.arange(rows), rounds, use)
+        if len(still_open):
+            assert state is not None
+            rule = state.most_violated()
+            raise UserError(
+                f"The rule {rule.name!r} ({rule.text}) left only {rows - len(still_open)} of "
+                f"{rows} rows in {drawn} attempts; relax the conditions, or fit again without the "
+                "rule."
+            )
+        return stack(valid), drawn
 
-def _improbable(names: list[str], prompts: Mapping[str, Prompt], error: Improbable) -> str:
-    others = [repr(name) for name in prompts if name != names[error.column]]
-    given = f" given those on {', '.join(others)}" if others else ""
-    return (
-        f"The condition on column {names[error.column]!r} is practically never met{given}: its "
-        f"probability in this model is {error.probability:.1e}. Loosen a condition."
-    )
+    def _bounds(self, tokens: np.ndarray, rng: np.random.Generator) -> dict[str, Bounds]:
+        """Where the numbers of conditioned columns must lie."""
+        within = {}
+        for index, coded in enumerate(self._model.codec.token_columns):
+            if coded.name in self._selections:
+                selection = self._selections[coded.name]
+                bounds = coded.codec.bounds(selection, tokens[:, index], rng)
+                if bounds is not None:
+                    within[coded.name] = bounds
+        return within
 
-
-def _bounds(
-    learned: Learned, tokens: np.ndarray, prompts: Mapping[str, Prompt], rng: np.random.Generator
-) -> dict[str, Bounds]:
-    """Where the numbers of prompted columns must lie."""
-    return {
-        coded.column.name: prompts[coded.column.name].within(tokens[:, place], coded, rng)
-        for place, coded in enumerate(learned.codec.token_columns)
-        if coded.column.name in prompts and isinstance(coded.codec, NumericCodec)
-    }
-
-
-def without_gaps(columns: Sequence[CodedColumn]) -> list[Tensor | None]:
-    """Weights per code that leave out the missing code of every column."""
-    allowed: list[Tensor | None] = []
-    for coded in columns:
-        weights = torch.ones(coded.size, dtype=torch.float64)
-        if coded.missing_code is not None:
-            weights[coded.missing_code] = 0.0
-        allowed.append(None if coded.missing_code is None else weights)
-    return allowed
+    def _improbable(self, error: ImprobableCondition) -> str:
+        name = self._model.codec.token_columns[error.column].name
+        others = [repr(other) for other in self._selections if other != name]
+        given = f" given those on {', '.join(others)}" if others else ""
+        return (
+            f"The condition on column {name!r} is practically never met{given}: its probability in "
+            f"this model is {error.probability:.1e}. Relax a condition."
+        )

@@ -1,4 +1,4 @@
-"""CIDDS-001's weekly CSV files: text to typed flows, and back to a file of the same form.
+"""The weekly CSV files of CIDDS-001: text to typed flows, and back to files of the same form.
 
 The published files pad their cells, write ports with decimals (`445.0`; for ICMP the type and code,
 `3.1`), and counts of a million or more as `  1.2 M`.
@@ -12,8 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tabmt.data import files as tables
-from tabmt.data.schema import Column, Schema
+from tabmt.data.dataset import Dataset
+from tabmt.data.files import write_file
+from tabmt.data.schema import Schema
 from tabmt.errors import UserError
 
 BATCH_ROWS = 65_536
@@ -47,17 +48,16 @@ PORT = r"^([0-5]?\d{1,4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])(\.\d{1,3
 
 
 def read_flows(paths: Iterable[str | Path]) -> Iterator[pa.Table]:
-    """The flows of some weekly files, one after the other, in bounded parts of the type FLOWS."""
+    """The flows of weekly files, one after the other, in bounded tables of the types FLOWS."""
     for path in paths:
         row = 2  # the first after the header
-        found, _ = tables.batches(path, BATCH_ROWS)
-        for part in found:
-            yield _typed(part, str(path), row)
-            row += part.num_rows
+        for table in Dataset.open(path).batches(BATCH_ROWS):
+            yield _typed(table, str(path), row)
+            row += table.num_rows
 
 
-def _typed(part: pa.Table, path: str, row: int) -> pa.Table:
-    missing = [name for name in FLOWS.names if name not in part.column_names]
+def _typed(table: pa.Table, path: str, row: int) -> pa.Table:
+    missing = [name for name in FLOWS.names if name not in table.column_names]
     if missing:
         raise UserError(
             f"{path!r} has no column {missing[0]!r}; a CIDDS-001 file has the columns "
@@ -65,7 +65,7 @@ def _typed(part: pa.Table, path: str, row: int) -> pa.Table:
         )
     columns = []
     for field in FLOWS:
-        values = part.column(field.name).combine_chunks()
+        values = table.column(field.name).combine_chunks()
         if pa.types.is_timestamp(values.type):  # a copy that is no longer text
             with contextlib.suppress(pa.ArrowInvalid):
                 values = values.cast(MILLIS)
@@ -85,24 +85,24 @@ def _column(text: pa.Array, field: pa.Field, path: str, row: int) -> pa.Array:
     if field.name in COUNTS:
         text = _in_full(text)
     what, cast = {
-        MILLIS: ("a moment such as 2017-03-15 00:01:16.632", _moments),
+        MILLIS: ("a time such as 2017-03-15 00:01:16.632", _timestamps),
         pa.float64(): ("a number of seconds", _floats),
-        pa.int64(): ("a whole number", _wholes),
+        pa.int64(): ("a whole number", _integers),
     }[field.type]
     try:
-        found = cast(text)
+        values = cast(text)
     except pa.ArrowInvalid:
         good = pa.array([_fits(cast, value) for value in text.to_pylist()])
         _check(good, text, field.name, path, row, what)
         raise
-    good = found.is_valid()
+    good = values.is_valid()
     if field.type != MILLIS:
-        good = pc.and_(good, pc.fill_null(pc.greater_equal(found, 0), False))  # no NaN either
+        good = pc.and_(good, pc.fill_null(pc.greater_equal(values, 0), False))  # no NaN either
     _check(good, text, field.name, path, row, what)
-    return found
+    return values
 
 
-def _moments(text: pa.Array) -> pa.Array:
+def _timestamps(text: pa.Array) -> pa.Array:
     return text.cast(MILLIS)
 
 
@@ -110,7 +110,7 @@ def _floats(text: pa.Array) -> pa.Array:
     return text.cast(pa.float64())
 
 
-def _wholes(text: pa.Array) -> pa.Array:
+def _integers(text: pa.Array) -> pa.Array:
     return text.cast(pa.int64())
 
 
@@ -126,7 +126,7 @@ def _check(good: pa.Array, text: pa.Array, name: str, path: str, row: int, what:
     if bad >= 0:
         raise UserError(
             f"Row {row + bad} of {path!r} has {text[bad].as_py()!r} in column {name!r}, where "
-            f"{what} is expected; mend the row or leave it out."
+            f"{what} is expected; correct the row or remove it."
         )
 
 
@@ -143,24 +143,19 @@ def _in_full(text: pa.Array) -> pa.Array:
 
 
 def write_flows(path: str | Path, flows: Iterable[pa.Table]) -> None:
-    """Write typed flows as a weekly file, such as `read_flows` would read; nothing is left behind
-    if it fails halfway."""
+    """Write typed flows as a weekly file that `read_flows` can read; nothing is left behind if that
+    fails halfway."""
     texts = pa.schema([(name, pa.string()) for name in FLOWS.names])
 
-    def parts() -> Iterator[pa.Table]:
+    def tables() -> Iterator[pa.Table]:
         row = 2
         for table in flows:
-            found = _as_text(table, texts)
-            _typed(found, str(path), row)
+            text = _as_text(table, texts)
+            _typed(text, str(path), row)
             row += table.num_rows
-            yield found
+            yield text
 
-    tables.write_file(path, as_schema(texts), parts())
-
-
-def as_schema(types: pa.Schema) -> Schema:
-    """What a table file with these columns is written by."""
-    return Schema(tuple(Column(name=f.name, kind="categorical", dtype=str(f.type)) for f in types))
+    write_file(path, Schema.of_table(texts), tables())
 
 
 def _as_text(table: pa.Table, texts: pa.Schema) -> pa.Table:
@@ -182,7 +177,7 @@ def _as_text(table: pa.Table, texts: pa.Schema) -> pa.Table:
 
 
 def _short(count: int | None) -> str | None:
-    """A count in the files' short form where that loses nothing."""
+    """A count in the files' short form, if that is exact."""
     if count is None or count < UNITS["M"] or count % (UNITS["M"] // 10):
         return None if count is None else str(count)
     return f"{count / UNITS['M']:.1f} M"

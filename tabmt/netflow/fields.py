@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tabmt.data import files as tables
+from tabmt.data.files import write_file
+from tabmt.data.schema import Schema
 from tabmt.errors import UserError
-from tabmt.netflow.cidds import FLOWS, MILLIS, as_schema, read_flows
+from tabmt.netflow.cidds import FLOWS, MILLIS, read_flows
 from tabmt.seeds import numpy_stream
 
 PARTS = {"weekday": 7, "hour": 24, "minute": 60, "second": 60, "millisecond": 1000}
@@ -43,8 +44,8 @@ MILLIS_OF = {
 
 
 def schema(rules: bool = False) -> dict[str, Any]:
-    """Every field a category without quantisation, as in the paper; with the invariants as rules
-    that generated rows keep, if asked."""
+    """A schema in which every field is a category, as in the paper; with `rules`, also the
+    invariants, which generated rows then satisfy."""
     from tabmt.netflow.invariants import INVARIANTS
 
     kinds = [{"name": name, "kind": "categorical"} for name in FIELDS]
@@ -53,15 +54,15 @@ def schema(rules: bool = False) -> dict[str, Any]:
 
 def to_fields(flows: pa.Table) -> pa.Table:
     """Typed flows as the fields that are learned."""
-    moment = flows.column("Date first seen")
-    found = {
-        "weekday": pc.day_of_week(moment),
-        "hour": pc.hour(moment),
-        "minute": pc.minute(moment),
-        "second": pc.second(moment),
-        "millisecond": pc.millisecond(moment),
+    time = flows.column("Date first seen")
+    parts = {
+        "weekday": pc.day_of_week(time),
+        "hour": pc.hour(time),
+        "minute": pc.minute(time),
+        "second": pc.second(time),
+        "millisecond": pc.millisecond(time),
     }
-    columns = {name: values.cast(pa.int16()) for name, values in found.items()}
+    columns = {name: values.cast(pa.int16()) for name, values in parts.items()}
     columns |= {name: flows.column(own) for name, own in RENAMED.items()}
     return pa.table(columns)
 
@@ -71,42 +72,44 @@ def write_fields(
     files: Iterable[str | Path],
     *,
     label: str | None = "normal",
-    held_out: float = 0.0,
-    only_held_out: bool = False,
+    valid_share: float = 0.0,
+    only_valid: bool = False,
     seed: int = 0,
 ) -> int:
-    """The fields of weekly files in one table file, part by part; how many flows there were.
+    """Write the fields of weekly files to one table, in bounded memory; returns the number of
+    flows.
 
-    `label` selects by class. A share of the flows is held out: they are left out, or alone there.
+    `label` selects a class. A random share of the flows is for validation: these are left out, or
+    with `only_valid` they alone are written.
     """
     rng = numpy_stream(seed, "held out flows")
-    kept = 0
+    count = 0
     classes: set[str] = set()
 
-    def parts() -> Iterator[pa.Table]:
-        nonlocal kept
+    def tables() -> Iterator[pa.Table]:
+        nonlocal count
         for flows in read_flows(files):
-            apart = rng.random(flows.num_rows) < held_out
-            use = apart if only_held_out else ~apart
+            is_valid = rng.random(flows.num_rows) < valid_share
+            use = is_valid if only_valid else ~is_valid
             if label is not None:
                 classes.update(pc.unique(flows.column("class")).to_pylist())
                 use &= pc.equal(flows.column("class"), label).to_numpy()
-            found = to_fields(flows.filter(pa.array(use)))
-            kept += found.num_rows
-            yield found
+            fields = to_fields(flows.filter(pa.array(use)))
+            count += fields.num_rows
+            yield fields
         if classes and label not in classes:
             raise UserError(
-                f"No flow is of class {label!r}; the classes are: {', '.join(sorted(classes))}."
+                f"No flow has the class {label!r}; the classes are: {', '.join(sorted(classes))}."
             )
 
-    tables.write_file(path, as_schema(to_fields(FLOWS.empty_table()).schema), parts())
-    return kept
+    write_file(path, Schema.of_table(to_fields(FLOWS.empty_table()).schema), tables())
+    return count
 
 
 def to_flows(
     fields: pa.Table, week: datetime.date, *, label: str = "normal", attack: str = NO_ATTACK
 ) -> pa.Table:
-    """Fields as flows of the week that a day lies in, all of one class and type of attack."""
+    """Fields as flows of the week that contains a day, all of one class and type of attack."""
     missing = [name for name in FIELDS if name not in fields.column_names]
     if missing:
         raise UserError(f"The table has no column {missing[0]!r}; flows need {', '.join(FIELDS)}.")
@@ -114,15 +117,15 @@ def to_flows(
     millis = np.zeros(fields.num_rows, np.int64)
     for name, size in PARTS.items():
         values = _cast(fields, name, pa.int64())
-        found = values.fill_null(-1).to_numpy()
-        outside = (found < 0) | (found >= size)
+        integers = values.fill_null(-1).to_numpy()
+        outside = (integers < 0) | (integers >= size)
         if outside.any():
             value = values[int(np.flatnonzero(outside)[0])].as_py()
             raise UserError(
-                f"Column {name!r} holds {'a gap' if value is None else value}, but must lie from 0 "
-                f"to {size - 1}."
+                f"Column {name!r} holds {'a missing value' if value is None else value}, but must "
+                f"be from 0 to {size - 1}."
             )
-        millis += found * MILLIS_OF[name]
+        millis += integers * MILLIS_OF[name]
     start = np.datetime64(monday, "ms").astype(np.int64)
     columns: dict[str, Any] = {"Date first seen": pa.array(start + millis).cast(MILLIS)}
     types = {field.name: field.type for field in FLOWS}
@@ -138,6 +141,6 @@ def _cast(fields: pa.Table, name: str, dtype: pa.DataType) -> pa.ChunkedArray:
         return fields.column(name).cast(dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UserError(
-            f"Column {name!r} is {fields.schema.field(name).type}, and not all of it is {dtype}: "
+            f"Column {name!r} is {fields.schema.field(name).type}, and cannot be cast to {dtype}: "
             f"{str(error).splitlines()[0]}."
         ) from error

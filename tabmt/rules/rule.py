@@ -1,10 +1,10 @@
-"""Rules that rows must keep, written as a person would: `end >= start`, `a + b == c`.
+"""Rules that rows must satisfy, written as a person would: `end >= start`, `a + b == c`.
 
 A rule is an expression over column names with + - * /, comparisons, `in`, `and`, `or`, `not`,
-numbers and quoted text; names that are not plain words stand in backticks. `if A then B` holds
-where A does not. A row with a gap in a column that the rule names cannot break it.
-`matches(column, 'pattern')` holds where all of a text fits a regular expression.
-`together(city, country)` allows only the combinations that the training table has.
+numbers and quoted text; column names that are not plain words are put in backticks. `if A then B`
+holds where A does not. A row with a missing value in a column of the rule cannot violate it.
+`matches(column, 'pattern')` holds where a whole text matches a regular expression.
+`together(city, country)` allows only the combinations that occur in the training table.
 """
 
 import ast
@@ -17,7 +17,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from tabmt.errors import UserError, read_json
+from tabmt.errors import UserError
+from tabmt.json_files import read_json
 
 ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -33,7 +34,8 @@ COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-QUOTED = re.compile(r"`([^`]+)`")
+PLACEHOLDER = "__column"
+BACKTICKS = re.compile(r"`([^`]+)`")
 TOGETHER = re.compile(r"^\s*together\((.+)\)\s*$", re.S)
 SINGLE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
 TEXT = re.compile(r"""("[^"]*"|'[^']*')""")
@@ -44,7 +46,8 @@ IF_THEN = re.compile(r"^\s*if\s+(.*?)\s+then\s+(.*)$", re.S)
 class Rule:
     """`trees` is one expression that must hold, or a condition and what must hold under it.
 
-    Without trees the rule is about combinations: `columns` go together as they did in training.
+    A rule without trees is about combinations: the values of its columns must have occurred
+    together in training.
     """
 
     name: str
@@ -54,59 +57,51 @@ class Rule:
 
     @classmethod
     def parse(cls, name: str, text: str) -> "Rule":
-        quoted: list[str] = []
+        if PLACEHOLDER in text:
+            raise UserError(f"The rule {name!r} may not name a column {PLACEHOLDER}...: {text!r}.")
+        # Column names in backticks become plain names for Python's parser, and are put back later.
+        in_backticks: list[str] = []
 
-        if "__column" in text:
-            raise UserError(f"The rule {name!r} may not name a column __column...: {text!r}.")
+        def replace(match: re.Match[str]) -> str:
+            in_backticks.append(match[1])
+            return f"{PLACEHOLDER}{len(in_backticks) - 1}"
 
-        def hide(match: re.Match[str]) -> str:
-            quoted.append(match[1])
-            return f"__column{len(quoted) - 1}"
+        def original(word: str) -> str:
+            if not word.startswith(PLACEHOLDER):
+                return word
+            return in_backticks[int(word.removeprefix(PLACEHOLDER))]
 
-        hidden = QUOTED.sub(hide, text)
-        if match := TOGETHER.match(hidden):
-            words = [word.strip() for word in match[1].split(",")]
-            names = [
-                quoted[int(word.removeprefix("__column"))] if word.startswith("__column") else word
-                for word in words
-            ]
+        plain = BACKTICKS.sub(replace, text)
+        if match := TOGETHER.match(plain):
+            names = [original(word.strip()) for word in match[1].split(",")]
             if len(set(names)) < 2:
                 raise UserError(f"The rule {name!r} needs two columns or more: {text!r}.")
             return cls(name, text, (), tuple(names))
-        # `a + b = c` is what people write; inside quotes it is text, letter for letter.
-        pieces = TEXT.split(hidden)
-        hidden = "".join(
-            piece.replace("\\", "\\\\") if place % 2 else SINGLE_EQUALS.sub("==", piece)
-            for place, piece in enumerate(pieces)
-        )
-        parts = IF_THEN.match(hidden)
-        try:
-            halves = parts.groups() if parts else (hidden,)
-            trees = tuple(ast.parse(half.strip(), mode="eval").body for half in halves)
-        except SyntaxError as error:
-            raise UserError(f"The rule {name!r} cannot be read: {text!r} ({error.msg}).") from error
+        trees = _parse_trees(name, text, plain)
         columns: list[str] = []
         for tree in trees:
-            called = {found.func for found in filter(_is_match, ast.walk(tree))}
+            functions = {call.func for call in filter(_is_match, ast.walk(tree))}
             for node in ast.walk(tree):
-                if isinstance(node, ast.Name) and node not in called:
-                    if node.id.startswith("__column"):
-                        node.id = quoted[int(node.id.removeprefix("__column"))]
+                if isinstance(node, ast.Name) and node not in functions:
+                    node.id = original(node.id)
                     if node.id not in columns:
                         columns.append(node.id)
         return cls(name, text, trees, tuple(columns))
 
     @property
-    def together(self) -> bool:
+    def is_combination(self) -> bool:
+        """Whether the rule is about combinations: `together(...)`."""
         return not self.trees
 
-    def broken(self, columns: Mapping[str, np.ndarray], gaps: Mapping[str, np.ndarray]) -> Any:
-        """(rows,) bool: which rows break the rule. Values are floats or text, of any shapes that
+    def violations(
+        self, columns: Mapping[str, np.ndarray], missing: Mapping[str, np.ndarray]
+    ) -> Any:
+        """(rows,) bool: which rows violate the rule. Values are floats or text, of any shapes that
         broadcast."""
         for name in self.columns:
             if name not in columns:
                 raise UserError(
-                    f"The rule {self.name!r} names a column {name!r} that is not there."
+                    f"The rule {self.name!r} names a column {name!r} that does not exist."
                 )
         try:
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -118,13 +113,13 @@ class Rule:
         if any(result.dtype != bool for result in results):
             raise UserError(f"The rule {self.name!r} is not true or false: {self.text!r}.")
         holds = results[0] if len(results) == 1 else ~results[0] | results[1]
-        broken = ~holds
+        violated = ~holds
         for name in self.columns:
-            broken = broken & ~gaps[name]
-        return broken
+            violated = violated & ~missing[name]
+        return violated
 
     def equations(self) -> list[ast.Compare]:
-        """The parts `left == right` of the rule."""
+        """The equations `left == right` in the rule."""
         return [
             node
             for tree in self.trees
@@ -135,7 +130,7 @@ class Rule:
         ]
 
     def difference(self, equation: ast.Compare, columns: Mapping[str, np.ndarray]) -> Any:
-        """Left minus right of an equation; None if it is not about numbers."""
+        """Left side minus right side of an equation; None if it is not about numbers."""
         left = self._value(equation.left, columns)
         right = self._value(equation.comparators[0], columns)
         return left - right if _floats(left) and _floats(right) else None
@@ -157,15 +152,15 @@ class Rule:
                 return ~self._truth(value(node.operand))
             case ast.BoolOp():
                 join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
-                return functools.reduce(join, [self._truth(value(part)) for part in node.values])
+                return functools.reduce(join, [self._truth(value(item)) for item in node.values])
             case ast.BinOp() if type(node.op) in ARITHMETIC:
                 return ARITHMETIC[type(node.op)](value(node.left), value(node.right))
             case ast.Compare():
                 return self._compare(node, columns)
-            case ast.Call(args=[one, ast.Constant(value=str() as pattern)]) if _is_match(node):
-                return self._matches(value(one), pattern)
+            case ast.Call(args=[texts, ast.Constant(value=str() as pattern)]) if _is_match(node):
+                return self._matches(value(texts), pattern)
         raise UserError(
-            f"The rule {self.name!r} has a part that is not allowed: {ast.unparse(node)!r}. "
+            f"The rule {self.name!r} contains {ast.unparse(node)!r}, which is not allowed. "
             "Use + - * /, comparisons, in, and, or, not, matches(column, 'pattern'), numbers and "
             "quoted text."
         )
@@ -177,18 +172,18 @@ class Rule:
             raise UserError(
                 f"The rule {self.name!r} has a pattern that cannot be read: {pattern!r} ({error})."
             ) from error
-        found = np.asarray(values)
-        if found.dtype.kind != "U":
+        texts = np.asarray(values)
+        if texts.dtype.kind != "U":
             raise TypeError("matches is for text")
-        words, which = np.unique(found, return_inverse=True)
-        fits = np.array([expression.fullmatch(word) is not None for word in words.tolist()], bool)
-        return fits[which].reshape(found.shape)
+        distinct, inverse = np.unique(texts, return_inverse=True)
+        matching = [expression.fullmatch(word) is not None for word in distinct.tolist()]
+        return np.array(matching, bool)[inverse].reshape(texts.shape)
 
     def _truth(self, value: Any) -> Any:
-        found = np.asarray(value)
-        if found.dtype != bool:
+        truth = np.asarray(value)
+        if truth.dtype != bool:
             raise TypeError("and, or, not join comparisons")
-        return found
+        return truth
 
     def _compare(self, node: ast.Compare, columns: Mapping[str, np.ndarray]) -> Any:
         left = self._value(node.left, columns)
@@ -196,10 +191,10 @@ class Rule:
         for op, comparator in zip(node.ops, node.comparators, strict=True):
             right = self._value(comparator, columns)
             if isinstance(op, ast.In | ast.NotIn | ast.Eq | ast.NotEq):
-                left, right = _alike(left, right)
+                left, right = _same_kind(left, right)
             if isinstance(op, ast.In | ast.NotIn):
-                found = np.isin(left, right)
-                results.append(found if isinstance(op, ast.In) else ~found)
+                contained = np.isin(left, right)
+                results.append(contained if isinstance(op, ast.In) else ~contained)
             elif isinstance(op, ast.Eq | ast.NotEq) and _floats(left) and _floats(right):
                 # 0.1 + 0.2 is 0.3 to the person who wrote the rule.
                 close = np.isclose(left, right, rtol=1e-9, atol=1e-12)
@@ -212,23 +207,39 @@ class Rule:
         return functools.reduce(np.logical_and, results)
 
 
-def _alike(left: Any, right: Any) -> tuple[Any, Any]:
+def _parse_trees(name: str, text: str, plain: str) -> tuple[ast.expr, ...]:
+    # People write `a + b = c`; inside quotes an equals sign is text.
+    pieces = TEXT.split(plain)
+    plain = "".join(
+        piece.replace("\\", "\\\\") if index % 2 else SINGLE_EQUALS.sub("==", piece)
+        for index, piece in enumerate(pieces)
+    )
+    match = IF_THEN.match(plain)
+    try:
+        halves = match.groups() if match else (plain,)
+        return tuple(ast.parse(half.strip(), mode="eval").body for half in halves)
+    except SyntaxError as error:
+        raise UserError(f"The rule {name!r} cannot be read: {text!r} ({error.msg}).") from error
+
+
+def _same_kind(left: Any, right: Any) -> tuple[Any, Any]:
     """Both sides as numbers or both as text: `'53'` is the number 53 to a column of numbers, and 53
-    the text to one of text. Anything else would compare as different, silently."""
-    one, other = np.asarray(left), np.asarray(right)
-    if one.size == 0 or other.size == 0 or (one.dtype.kind == "U") == (other.dtype.kind == "U"):
+    is text to a column of text. Otherwise they would silently count as different."""
+    kinds = [np.asarray(side).dtype.kind for side in (left, right)]
+    empty = any(np.asarray(side).size == 0 for side in (left, right))
+    if empty or (kinds[0] == "U") == (kinds[1] == "U"):
         return left, right
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-        raise TypeError("numbers and text are not compared")
+        raise TypeError("numbers and text cannot be compared")
     if isinstance(left, np.ndarray):
-        return left, _as_kind(right, one.dtype.kind)
-    return _as_kind(left, other.dtype.kind), right
+        return left, _as_kind(right, kinds[0])
+    return _as_kind(left, kinds[1]), right
 
 
 def _as_kind(constant: Any, kind: str) -> Any:
     """Constants, one or a list, as text or as numbers."""
     if isinstance(constant, list):
-        return [_as_kind(one, kind) for one in constant]
+        return [_as_kind(item, kind) for item in constant]
     if kind == "U":
         return constant if isinstance(constant, str) else f"{constant:g}"
     return float(constant)
@@ -253,5 +264,5 @@ def load_rules(path: str) -> list[Rule]:
     if isinstance(data.get("rules"), dict):
         data = data["rules"]
     if not all(isinstance(text, str) for text in data.values()):
-        raise UserError(f'The rules file {path!r} must be of the form {{"name": "rule", ...}}.')
+        raise UserError(f'The rules file {path!r} must have the form {{"name": "rule", ...}}.')
     return [Rule.parse(name, text) for name, text in data.items()]

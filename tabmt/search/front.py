@@ -1,56 +1,56 @@
-"""Points with two scores: who is beaten, how much is covered, which one is taken.
+"""Pareto fronts: points with two scores, which of them no other beats, and the choice of one.
 
-The functions get scores as (points, 2), of which more is better in both. A `Front` is what a search
-of temperatures found, with the choice of a point; it is read from and written to a file.
+The functions take scores as (points, 2), of which higher is better in both. A `Front` is the result
+of a search of temperatures, and can be saved as a file.
 """
 
 import dataclasses
-import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from tabmt.config import Privacy, Quality
-from tabmt.data import files as tables
-from tabmt.errors import ModelFileError, UserError, read_json
+from tabmt.data.files import write_text
+from tabmt.errors import ModelFileError, UserError
+from tabmt.json_files import convert, read_json, require
 
-FORMAT = 3
+FORMAT = 4
 LOWER_IS_BETTER = ("closer", "attack", "detector")
 
 
 def signs(*names: str) -> np.ndarray:
-    """What scores of these names are multiplied with, so that more is better."""
+    """What scores of these names are multiplied by, so that higher is better."""
     return np.array([-1.0 if name in LOWER_IS_BETTER else 1.0 for name in names])
 
 
 def non_dominated(scores: np.ndarray) -> np.ndarray:
-    """(points,) bool: which points no other beats. Of equal points the first stands for all."""
-    order = np.lexsort((-scores[:, 1], -scores[:, 0]))  # stable: first score falls, then second
+    """(points,) bool: which points no other beats. Of equal points only the first counts."""
+    order = np.lexsort((-scores[:, 1], -scores[:, 0]))  # stable: descending by first, then second
     kept = np.zeros(len(scores), bool)
     best = -np.inf
-    for place in order:
-        if scores[place, 1] > best:
-            kept[place], best = True, scores[place, 1]
+    for index in order:
+        if scores[index, 1] > best:
+            kept[index], best = True, scores[index, 1]
     return kept
 
 
 def hypervolume(scores: np.ndarray, worst: np.ndarray) -> float:
-    """The area between a set of points and a point that is worse than all that count."""
+    """The area between a set of points and a reference point that is worse than them."""
     inside = scores[(scores > worst).all(1)]
     front = inside[non_dominated(inside)]
-    front = front[np.argsort(-front[:, 0])]  # the first score falls, so the second rises
+    front = front[np.argsort(-front[:, 0])]  # first score descending, so the second ascends
     below = np.concatenate([[worst[1]], front[:-1, 1]])
     return float(((front[:, 0] - worst[0]) * (front[:, 1] - below)).sum())
 
 
 def area_added(scores: np.ndarray, front: np.ndarray, worst: np.ndarray) -> np.ndarray:
-    """The area by which each of some points, (..., 2), alone would extend that of a front."""
-    front = front[np.argsort(-front[:, 0])]  # the first score falls, so the second rises
+    """The area by which each of some points, (..., 2), would alone extend that of a front."""
+    front = front[np.argsort(-front[:, 0])]  # first score descending, so the second ascends
     right = np.concatenate([[np.inf], front[:, 0]])
     left = np.concatenate([front[:, 0], worst[:1]])
     below = np.concatenate([worst[1:], front[:, 1]])
@@ -63,46 +63,49 @@ def area_added(scores: np.ndarray, front: np.ndarray, worst: np.ndarray) -> np.n
 
 @dataclass(frozen=True)
 class Point:
-    """Temperatures by column, with what the search and then fresh rows made of them."""
+    """Temperatures by column, with their scores in the search and on fresh samples."""
 
     temperatures: dict[str, float]
     privacy: float  # in the search
     quality: float
-    valid_privacy: float | None  # of fresh samples, with the search's rows; None: it failed
+    valid_privacy: float | None  # of a fresh sample, with the search's rows; None: it failed
     valid_quality: float | None
-    test_privacy: float | None  # of other fresh samples, with rows that nothing was chosen by
+    test_privacy: float | None  # of another fresh sample, with rows by which nothing was chosen
     test_quality: float | None
-    uniform: float | None = None  # the one temperature of all columns
+    uniform_temperature: float | None = None  # if all columns have the same
 
 
 @dataclass(frozen=True)
 class Front:
-    """What a search found. The points run from the most faithful to the most private."""
+    """The result of a search, from the most faithful point to the most private one.
+
+    Example:
+        >>> front = Front.load("front.json")
+        >>> private = model.with_temperatures(front.choose(quality=0.8).temperatures)
+    """
 
     privacy: Privacy
     quality: Quality
     target: str | None  # the column that is predicted; a detector needs none
     points: tuple[Point, ...]  # those that no other trial beats, or some of many
-    ray: tuple[Point, ...]  # the same temperature for all columns
+    uniform: tuple[Point, ...]  # points with the same temperature for all columns
     tried: tuple[tuple[float, float], ...]  # privacy and quality of every trial
-    real: dict[str, float]  # privacy of test rows; quality of training rows, on either kind of rows
+    real: dict[str, float]  # privacy of test rows; quality of training rows, on test and valid rows
     search: dict[str, Any]  # how it was made
 
     def scores(self, points: Sequence[Point], rows: Literal["valid", "test"]) -> np.ndarray:
-        """(points, 2): privacy and quality of fresh samples, turned so that more is better; of
-        points that failed -inf."""
-        found = np.array(
-            [(getattr(p, f"{rows}_privacy"), getattr(p, f"{rows}_quality")) for p in points], float
-        ).reshape(-1, 2)
-        turned = found * signs(self.privacy, self.quality)
-        return np.where(np.isnan(turned), -np.inf, turned)
+        """(points, 2): privacy and quality of fresh samples, with signs so that higher is better;
+        -inf for points that failed."""
+        pairs = [(getattr(p, f"{rows}_privacy"), getattr(p, f"{rows}_quality")) for p in points]
+        signed = np.array(pairs, float).reshape(-1, 2) * signs(self.privacy, self.quality)
+        return np.where(np.isnan(signed), -np.inf, signed)
 
     def gain(self) -> tuple[float, float]:
-        """What the front and what the ray cover on test rows: two areas above the worst point."""
-        ours, ray = (self.scores(points, "test") for points in (self.points, self.ray))
-        ours, ray = (scores[np.isfinite(scores).all(1)] for scores in (ours, ray))
-        worst = np.concatenate([ours, ray]).min(0, initial=np.inf) - 1e-9
-        return hypervolume(ours, worst), hypervolume(ray, worst)
+        """The areas that the front and the uniform points cover on test rows."""
+        front, uniform = (self.scores(points, "test") for points in (self.points, self.uniform))
+        front, uniform = (scores[np.isfinite(scores).all(1)] for scores in (front, uniform))
+        worst = np.concatenate([front, uniform]).min(0, initial=np.inf) - 1e-9
+        return hypervolume(front, worst), hypervolume(uniform, worst)
 
     def choose(
         self,
@@ -112,86 +115,105 @@ class Front:
         privacy: float | None = None,
         point: int | None = None,
     ) -> Point:
-        """The most private point of at least this quality, or that loses at most so much of what
-        real rows score; the best of at least this privacy; or the one of this number (from 1).
+        """The point of a number (from 1); the most private point of at least this quality, or at
+        most this `loss` below the quality of real rows; or the best point of at least this privacy.
 
-        Goes by fresh samples on validation rows, so that the figures of the test rows stay a fair
-        judgement. For quality it walks along the front from the first point that is good enough and
-        stops before the next that falls short: a lone good point beyond is luck more often than
-        not. If none of the front is good enough, one of the ray may be.
+        Decides by fresh samples on validation rows, so that the scores on test rows stay fair.
+
+        Example:
+            >>> front.choose(loss=0.02)
         """
-        wishes = {"quality": quality, "loss": loss, "privacy": privacy, "point": point}
-        if sum(wish is not None for wish in wishes.values()) != 1:
-            raise UserError(f"Choose a point by one of: {', '.join(wishes)}.")
+        criteria = {"quality": quality, "loss": loss, "privacy": privacy, "point": point}
+        if sum(value is not None for value in criteria.values()) != 1:
+            raise UserError(f"Choose a point by one of: {', '.join(criteria)}.")
         if point is not None:
             if not 1 <= point <= len(self.points):
                 raise UserError(
                     f"The point is {point}, but the front has the points 1 to {len(self.points)}."
                 )
             return self.points[point - 1]
-        turn = signs(self.privacy, self.quality)
+        if privacy is not None:
+            return self._best_with(0, privacy)
         if loss is not None:
-            quality = self.real["valid_quality"] - loss * turn[1]
-        place, wish = (0, privacy) if quality is None else (1, quality)
-        assert wish is not None
-        least = round(wish * turn[place], 4)  # as figures are shown
+            quality = self.real["valid_quality"] - loss * signs(self.quality)[0]
+        assert quality is not None
+        return self._most_private_with(quality) or self._best_with(1, quality)
+
+    def _most_private_with(self, quality: float) -> Point | None:
+        """Follow the front from the first point that is good enough, and stop before the next that
+        is not: a single good point beyond that is usually luck."""
+        least = round(quality * signs(self.quality)[0], 4)  # as scores are shown
         scores = self.scores(self.points, "valid").round(4)
-        if quality is not None:
-            along = np.argsort(scores[:, 0], kind="stable")
-            from_first = itertools.dropwhile(lambda at: scores[at, 1] < least, along)
-            far = list(itertools.takewhile(lambda at: scores[at, 1] >= least, from_first))
-            if far:
-                return self.points[int(far[-1])]
-        points = (*self.points, *self.ray)
+        chosen = None
+        for index in np.argsort(scores[:, 0], kind="stable"):
+            if scores[index, 1] >= least:
+                chosen = self.points[int(index)]
+            elif chosen is not None:
+                break
+        return chosen
+
+    def _best_with(self, criterion: int, value: float) -> Point:
+        """Of all points with at least a value of one score (0 privacy, 1 quality), also uniform
+        ones, that with the best other score."""
+        sign = signs(self.privacy, self.quality)[criterion]
+        points = (*self.points, *self.uniform)
         scores = self.scores(points, "valid").round(4)
-        good = scores[:, place] >= least
+        good = scores[:, criterion] >= round(value * sign, 4)
         if not good.any():
-            best = scores[:, place].max() * turn[place]
-            name, side = (self.privacy, self.quality)[place], ("at most", "at least")
+            best = scores[:, criterion].max() * sign
+            name = (self.privacy, self.quality)[criterion]
+            bound = "at least" if sign > 0 else "at most"
             raise UserError(
-                f"No point of the front has {name} {side[int(turn[place] > 0)]} {wish:.4g}; the "
-                f"best has {best:.4g}."
+                f"No point of the front has {name} {bound} {value:.4g}; the best has {best:.4g}."
             )
-        return points[int(np.where(good, scores[:, 1 - place], -np.inf).argmax())]
+        return points[int(np.where(good, scores[:, 1 - criterion], -np.inf).argmax())]
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **dataclasses.asdict(self)}
 
     def save(self, path: str | Path) -> None:
+        """Write the front as JSON.
+
+        Example:
+            >>> front.save("front.json")
+        """
         text = json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n"
-        tables.write_text(Path(path), text)
+        write_text(Path(path), text)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Front":
-        """Fails with some built-in error if the data are not what `to_json` wrote."""
-        points, ray = (tuple(map(_point, data[name])) for name in ("points", "ray"))
-        assert points and all(point.uniform is not None for point in ray)
-        tried = tuple((float(one), float(other)) for one, other in data["tried"])
-        rest = {name: data[name] for name in ("privacy", "quality", "target")}
-        assert rest["privacy"] in get_args(Privacy) and rest["quality"] in get_args(Quality)
-        real = {name: float(value) for name, value in data["real"].items()}
-        search = dict(data["search"])
-        assert isinstance(search["model"], str) and isinstance(search["trials"], int)
-        return cls(points=points, ray=ray, tried=tried, real=real, search=search, **rest)
+        """The inverse of `to_json`. Raises ValueError if the data has another form."""
+        front = convert(data, cls)
+        require(len(front.points) > 0, "there are no points")
+        for point in (*front.points, *front.uniform):
+            values = point.temperatures.values()
+            require(all(0 < value < math.inf for value in values), "a temperature is not positive")
+        require(
+            all(point.uniform_temperature is not None for point in front.uniform),
+            "a uniform point has no temperature",
+        )
+        require(isinstance(front.search.get("model"), str), "the model is not named")
+        require(isinstance(front.search.get("trials"), int), "the number of trials is not there")
+        return front
 
     @classmethod
     def load(cls, path: str | Path) -> "Front":
-        data = read_json(str(path), "front")
+        """Read a front that `save` or `tabmt pareto search` wrote.
+
+        Example:
+            >>> front = Front.load("front.json")
+        """
+        data = read_json(path, "front")
         try:
-            assert data["format"] == FORMAT
+            require(data.get("format") == FORMAT, "another format")
             front = cls.from_json(data)
-            assert set(front.real) == {"privacy", "quality", "valid_quality"}
+            require(
+                set(front.real) == {"privacy", "quality", "valid_quality"},
+                "the scores of real rows are not there",
+            )
             return front
-        except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
+        except ValueError as error:
             raise ModelFileError(
-                f"{str(path)!r} is not a front that `tabmt pareto search` of this version wrote."
+                f"{str(path)!r} is not a front that `tabmt pareto search` of this version wrote "
+                f"({error})."
             ) from error
-
-
-def _point(data: Mapping[str, Any]) -> Point:
-    heat = {str(name): float(value) for name, value in data["temperatures"].items()}
-    assert all(0 < value < math.inf for value in heat.values())
-    scores = {name: value for name, value in data.items() if name != "temperatures"}
-    assert all(type(value) in (int, float, type(None)) for value in scores.values())
-    assert data["privacy"] is not None and data["quality"] is not None
-    return Point(heat, **scores)

@@ -1,7 +1,8 @@
-"""Settings, searched: each trial fits a model on training rows and is judged on validation rows.
+"""Hyper-parameter search: each trial fits a model on training rows and is scored on validation
+rows.
 
-The first trial is the default settings, so a study says what tuning brought. Fits that fare worse
-than most at the same moment are given up.
+The first trial has the default settings, so a study says what tuning gained. Fits that are worse
+than most others at the same point are pruned.
 """
 
 import dataclasses
@@ -16,29 +17,37 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from tabmt.codec.columns import TableCodec
-from tabmt.config import Objective, SpaceName
-from tabmt.data import files as tables
-from tabmt.data.schema import infer, read_overrides
+from tabmt import parallel
+from tabmt.codec.table import TableCodec
+from tabmt.config import Objective, SpaceName, check_choice
+from tabmt.data.dataset import Dataset, InMemory
+from tabmt.data.infer import Inference, infer_schema
+from tabmt.data.overrides import as_overrides, read_overrides
+from tabmt.data.schema import Schema
+from tabmt.data.typed import in_schema_types
 from tabmt.errors import UserError
 from tabmt.estimator import TabMT
+from tabmt.evaluation.evaluate import check_target
 from tabmt.evaluation.metrics import fidelity, utility
-from tabmt.evaluation.metrics.view import Lens, View
+from tabmt.evaluation.metrics.encoder import EncodedTable, MetricEncoder
+from tabmt.fingerprint import fingerprint
 from tabmt.method.train import Progress
 from tabmt.model.card import Settings
-from tabmt.search import studies
-from tabmt.search.studies import Place, check_choice, import_optuna
+from tabmt.search import studies, workers
+from tabmt.search.pareto import check_limits, tables_fingerprint
+from tabmt.search.studies import StudyLocation, import_optuna
 from tabmt.seeds import derive, numpy_stream
 
 if TYPE_CHECKING:
     import optuna
+    from optuna.trial import FrozenTrial
 
 log = logging.getLogger(__name__)
 
 VALID_SHARE = 0.2  # of a table that comes without validation rows
 # Name: (low, high, step), (low, high, "log"), or the choices.
 SPACES: dict[str, dict[str, Any]] = {
-    "paper": {  # appendix, in full
+    "paper": {  # appendix, complete
         "width": (16, 512, 16),
         "heads": [1, 2, 4, 8, 16],
         "depth": (2, 12, 2),
@@ -68,15 +77,15 @@ SPACES: dict[str, dict[str, Any]] = {
 class Trial:
     settings: dict[str, Any]  # for TabMT
     score: float
-    again: float | None  # with another seed, of the first and the best
+    score_again: float | None  # with another seed, of the first and the best
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search of settings found."""
+    """The result of a hyper-parameter search."""
 
     objective: Objective
-    best: Trial  # to take: what was found, or the defaults if they fare better with another seed
+    best: Trial  # to use: the best found, or the defaults if they score higher with another seed
     default: Trial
     found: Trial  # the best of the search
     tried: int
@@ -86,11 +95,11 @@ class Tuned:
 
     def to_toml(self) -> str:
         """The best settings as a file for people and for `fit --config`."""
-        taken = "the defaults" if self.best == self.default else "what was found"
+        used = "the defaults" if self.best == self.default else "the best found"
         lines = [
-            f"# {self.objective} on validation rows: {_told(self.found)}; "
-            f"defaults {_told(self.default)}.",
-            f"# Best of {self.tried} trials ({self.pruned} given up early). Below: {taken}.",
+            f"# {self.objective} on validation rows: {_described(self.found)}; "
+            f"defaults {_described(self.default)}.",
+            f"# Best of {self.tried} trials ({self.pruned} pruned). Below: {used}.",
             *(
                 f"{name} = {json.dumps(value, ensure_ascii=False)}"
                 for name, value in self.best.settings.items()
@@ -100,96 +109,9 @@ class Tuned:
         return "\n".join(lines) + "\n"
 
 
-def _told(trial: Trial) -> str:
-    return f"{trial.score:.4f}" + (
-        "" if trial.again is None else f" ({trial.again:.4f} with another seed)"
-    )
-
-
-@dataclass(frozen=True)
-class TuneJob:
-    place: Place
-    train: pa.Table
-    valid: pa.Table
-    views: tuple[View, View]  # of training and validation rows
-    target: str | None
-    objective: Objective
-    space: SpaceName
-    fixed: dict[str, Any]
-    overrides: Mapping[str, Any]  # the kinds that the whole table has
-    catboost_settings: dict[str, Any]
-    seed: int
-    searched: bool = True  # otherwise the fixed settings are fitted as they are
-
-    def beside(self, name: str, label: str) -> Place:
-        """Of a study of its own in the same storage."""
-        return dataclasses.replace(self.place, name=f"{self.place.name}, {name}: {label}")
-
-    def distributions(self) -> dict[str, "optuna.distributions.BaseDistribution"]:
-        made = import_optuna().distributions
-        found: dict[str, Any] = {}
-        if not self.searched:
-            return found
-        for name, range_ in SPACES[self.space].items():
-            if name in self.fixed or (name == "steps" and "minutes" in self.fixed):
-                continue  # with a limit in minutes, steps would do nothing
-            if isinstance(range_, list):
-                found[name] = made.CategoricalDistribution(range_)
-            elif range_[2] == "log":
-                found[name] = made.FloatDistribution(range_[0], range_[1], log=True)
-            elif isinstance(range_[0], int):
-                found[name] = made.IntDistribution(range_[0], range_[1], step=range_[2])
-            else:
-                found[name] = made.FloatDistribution(range_[0], range_[1], step=range_[2])
-        return found
-
-    def sampler(self, seed: int) -> "optuna.samplers.BaseSampler":
-        sampler: optuna.samplers.BaseSampler = import_optuna().samplers.TPESampler(seed=seed)
-        return sampler
-
-    def prepare(self) -> Callable[["optuna.Trial"], Sequence[float]]:
-        def perform(trial: "optuna.Trial") -> Sequence[float]:
-            return [self.score(trial.params, trial if self.searched else None)]
-
-        return perform
-
-    def score(self, chosen: Mapping[str, Any], trial: "optuna.Trial | None") -> float:
-        settings = {**self.fixed, **chosen}
-        model = TabMT(**{"seed": self.seed, "threads": 1, **settings})
-        watch = None if trial is None else self._pruner(trial, model)
-        model.fit(self.train, schema=self.overrides, on_step=watch)
-        if self.objective == "likelihood":
-            return float(model.log_prob(self.valid, seed=self.seed).mean())
-        drawn = model.sample(len(self.views[0]), seed=self.seed, kind="arrow")
-        view = self.views[0].lens.view(drawn, "synthetic")
-        valid = self.views[1]
-        assert self.target is not None
-        return utility.ml_efficiency(
-            view, valid, valid, self.target, settings=self.catboost_settings, seed=self.seed
-        ).score
-
-    def _pruner(self, trial: "optuna.Trial", model: TabMT) -> Callable[[Progress], None]:
-        """Reports held-out likelihood on the columns' own grids, so that fits with different bins
-        compare, at each tenth of the budget."""
-        optuna = import_optuna()
-        config = Settings.of(model.get_params(), *self.train.shape).codec
-        schema = infer(self.train, gaps=config.gaps, overrides=self.overrides)
-        codec = TableCodec.fit(self.train, schema, config, model.seed)
-        shares = codec.look(self.valid)[2]
-        inside = float(shares.mean()) if shares.size else 0.0
-        told: set[int] = set()
-
-        def watch(progress: Progress) -> None:
-            done = progress.seconds / max(progress.seconds + progress.seconds_left, 1e-9)
-            tenth = int(10 * done)
-            if progress.valid is None or tenth in told:
-                return
-            told.add(tenth)
-            trial.report(inside - progress.valid, tenth)
-            if trial.should_prune():
-                raise optuna.TrialPruned
-
-        return watch
+def _described(trial: Trial) -> str:
+    again = "" if trial.score_again is None else f" ({trial.score_again:.4f} with another seed)"
+    return f"{trial.score:.4f}{again}"
 
 
 def tune(
@@ -208,159 +130,320 @@ def tune(
     study: str = "tune",
     workers: int | None = None,
     seed: int = 0,
-    on_look: Callable[[np.ndarray, int], None] = lambda scores, trials: None,
+    on_trial: Callable[[np.ndarray, int], None] = lambda scores, trials: None,
 ) -> Tuned:
-    """Search settings for a table; `TabMT(**tuned.best.settings)` uses them.
+    """Search the settings for a table.
 
-    `minutes` bounds each fit (one by default in the space "cpu"). The objective is ML efficiency
-    on validation rows if there is a target, otherwise their likelihood. `schema` is as for `fit`;
-    `fixed` settings are not searched. `storage` keeps the trials: the same call goes on with them;
-    searches that share a database are told apart by the names of their `study`.
+    `minutes` limits each fit (by default to one minute in the space "cpu"). The objective is ML
+    efficiency on validation rows if there is a target, otherwise their likelihood. `schema` is as
+    for `fit`; `fixed` settings are not searched. `storage` is where trials are stored: the same
+    call continues with them. Searches that share a database have different `study` names.
+    `on_trial` is called with the scores so far, (trials,), and the number of trials.
+
+    Example:
+        >>> tuned = tune(df, "income", trials=30)
+        >>> model = TabMT(**tuned.best.settings).fit(df)
     """
     objective = objective or ("likelihood" if target is None else "mle")
     check_choice("space", space, SpaceName)
     check_choice("objective", objective, Objective)
     if objective == "mle" and target is None:
         raise UserError("The objective mle needs a target: the column that is predicted.")
-    studies.check_numbers(minutes, trials=trials, workers=workers)
+    check_limits(minutes, trials=trials, workers=workers)
     import_optuna()
     if objective == "mle":
         fidelity.catboost()
-    given = dict(fixed or {})
-    if "seed" in given:
-        raise UserError("'seed' is fixed, but the best settings are fitted with another seed too.")
-    for name in given:
-        if name not in TabMT().get_params():
-            raise UserError(
-                f"{name!r} is fixed, but the settings are: {', '.join(TabMT().get_params())}."
-            )
-    if target is not None:
-        given["target"] = target
-    if minutes is not None or space == "cpu":
-        given["minutes"] = 1.0 if minutes is None else minutes
-    config = Settings.of(TabMT(**given).get_params()).codec  # what is wrong is said now
-    arrow, source = tables.load(table)
-    # Of the whole table, as `fit` will see it: a part of it may look different.
-    found_schema = infer(arrow, source, gaps=config.gaps, overrides=read_overrides(schema))
-    read = TableCodec(found_schema, ()).read
-    arrow = read(arrow)
-    if valid is None:
-        order = numpy_stream(seed, "validation rows").permutation(arrow.num_rows)
-        count = round(VALID_SHARE * len(order))
-        if not 0 < count < len(order):
-            raise UserError(f"The table has {len(order)} rows, too few to hold some out.")
-        held_out = arrow.take(np.sort(order[:count]))
-        arrow = arrow.take(np.sort(order[count:]))
-        log.info("no validation table was given: %d of the rows serve as one", count)
-    else:
-        held_out = read(tables.load(valid)[0])
-    lens = Lens.grind(arrow, found_schema)
-    if target is not None and target not in lens.names:
-        why = lens.left_out.get(target, f"the table has: {', '.join(found_schema.names)}")
-        raise UserError(f"The target {target!r} cannot be predicted: {why}.")
-    views = lens.view(arrow, "training"), lens.view(held_out, "validation")
+    settings = _fixed_settings(fixed or {}, target, minutes, space)
+    tables = TuneTables.read(table, valid, schema, settings, seed)
+    check_target(target, tables.train.encoder)
     with tempfile.TemporaryDirectory() as folder:
-        kept = str(Path(folder) / "trials.journal" if storage is None else storage)
+        stored = str(Path(folder) / "trials.journal" if storage is None else storage)
         job = TuneJob(
-            Place(kept, study, ("maximize",)),
-            arrow,
-            held_out,
-            views,
+            StudyLocation(stored, study, ("maximize",)),
+            tables,
             target,
             objective,
             space,
-            given,
-            found_schema.edits(),
+            settings,
             {**(catboost_settings or utility.DEFAULT_SETTINGS), "thread_count": 1},
             seed,
         )
-        about = {
-            "tables": studies.fingerprint(*views),
-            "objective": objective,
-            "space": space,
-            "fixed": given,
-            "schema": studies.short_name(job.overrides),
-            "catboost": job.catboost_settings,
-            "seed": seed,
+        studies.claim(job.location.open(), job.description(), stored)
+        search = TuneSearch(job, trials, workers or min(trials, parallel.cores()))
+        default = search.score_defaults()
+        search.run(default, on_trial)
+        return search.result(default)
+
+
+def _fixed_settings(
+    fixed: Mapping[str, Any], target: str | None, minutes: float | None, space: SpaceName
+) -> dict[str, Any]:
+    """The settings that are not searched, checked."""
+    if "seed" in fixed:
+        raise UserError("'seed' is fixed, but the best settings are fitted with another seed too.")
+    known = TabMT().get_params()
+    for name in fixed:
+        if name not in known:
+            raise UserError(f"{name!r} is fixed, but the settings are: {', '.join(known)}.")
+    settings = dict(fixed)
+    if target is not None:
+        settings["target"] = target
+    if minutes is not None or space == "cpu":
+        settings["minutes"] = 1.0 if minutes is None else minutes
+    Settings.of(TabMT(**settings).get_params())  # mistakes are said now
+    return settings
+
+
+@dataclass(frozen=True)
+class TuneTables:
+    """Training and validation rows, as tables of one schema and as the metrics see them."""
+
+    schema: Schema
+    train_table: pa.Table
+    valid_table: pa.Table
+    train: EncodedTable
+    valid: EncodedTable
+
+    @classmethod
+    def read(
+        cls, table: Any, valid: Any, schema: Any, settings: Mapping[str, Any], seed: int
+    ) -> "TuneTables":
+        config = Settings.of(TabMT(**settings).get_params()).codec
+        dataset = Dataset.open(table)
+        # Of the whole table, as `fit` will see it: some of its rows may look different.
+        inferred = infer_schema(dataset, missing=config.missing, overrides=read_overrides(schema))
+        rows = in_schema_types(dataset.to_table(), inferred)
+        if valid is not None:
+            valid_rows = in_schema_types(Dataset.open(valid).to_table(), inferred)
+        else:
+            order = numpy_stream(seed, "validation rows").permutation(rows.num_rows)
+            count = round(VALID_SHARE * len(order))
+            if not 0 < count < len(order):
+                raise UserError(f"The table has {len(order)} rows, too few for validation rows.")
+            valid_rows = rows.take(np.sort(order[:count]))
+            rows = rows.take(np.sort(order[count:]))
+            log.info("no validation table was given: %d of the rows are used for it", count)
+        encoder = MetricEncoder.fit(rows, inferred)
+        return cls(
+            inferred,
+            rows,
+            valid_rows,
+            encoder.encode(rows, "training"),
+            encoder.encode(valid_rows, "validation"),
+        )
+
+
+@dataclass(frozen=True)
+class TuneJob:
+    """The search, and fits of given settings, as worker processes see them."""
+
+    location: StudyLocation
+    tables: TuneTables
+    target: str | None
+    objective: Objective
+    space: SpaceName
+    fixed: dict[str, Any]
+    catboost_settings: dict[str, Any]
+    seed: int
+    is_search: bool = True  # otherwise the fixed settings are fitted as they are
+
+    def description(self) -> dict[str, Any]:
+        """What tells this search from others."""
+        return {
+            "tables": tables_fingerprint(self.tables.train, self.tables.valid),
+            "objective": self.objective,
+            "space": self.space,
+            "fixed": self.fixed,
+            "schema": fingerprint(as_overrides(self.tables.schema)),
+            "catboost": self.catboost_settings,
+            "seed": self.seed,
         }
-        studies.claim(job.place.open(), about, kept)
-        workers = workers or min(trials, studies.cores())
-        default = _fit(job, "first", {"defaults": ({}, seed)})["defaults"]
-        if default is None:
-            raise studies.why_none(job.beside("first", "defaults").open(), limited=False)
 
-        def look(study: "optuna.Study") -> None:
-            scores = [default, *(t.values[0] for t in studies.in_order(study))]
-            on_look(np.array(scores), trials)
+    def location_beside(self, name: str, label: str) -> StudyLocation:
+        """The location of another study in the same storage."""
+        return dataclasses.replace(self.location, name=f"{self.location.name}, {name}: {label}")
 
-        kept_trials = job.place.open()
-        studies.bury(kept_trials)
-        studies.run(job, trials=trials - 1, seconds=None, workers=workers, seed=seed, on_look=look)
-        searched = studies.complete(kept_trials)
-        found = max(searched, key=lambda trial: trial.values[0], default=None)
-        ours = {} if found is None or found.values[0] <= default else dict(found.params)
-        other = derive(seed, "again") % 2**31
-        label = json.dumps(ours, sort_keys=True) if ours else "defaults"
-        wanted = {"defaults": ({}, other), label: (ours, other)}
-        again = _fit(job, "again", wanted)
-        first = top = Trial(dict(given), default, again["defaults"])
-        if found is not None and ours:
-            top = Trial({**given, **ours}, found.values[0], again[label])
-        done = 1 + studies.finished(kept_trials)
-        importances: dict[str, float] = {}
-        if len({trial.values[0] for trial in searched}) > 1:
-            importances = _importances(searched)
-    return Tuned(
-        objective,
-        _better(top, first),
-        first,
-        top,
-        done,
-        done - 1 - len(searched),
-        importances,
-        about,
-    )
+    def distributions(self) -> dict[str, "optuna.distributions.BaseDistribution"]:
+        kinds = import_optuna().distributions
+        made: dict[str, Any] = {}
+        if not self.is_search:
+            return made
+        for name, values in SPACES[self.space].items():
+            if name in self.fixed or (name == "steps" and "minutes" in self.fixed):
+                continue  # with a limit in minutes, steps would do nothing
+            if isinstance(values, list):
+                made[name] = kinds.CategoricalDistribution(values)
+                continue
+            low, high, step = values
+            if step == "log":
+                made[name] = kinds.FloatDistribution(low, high, log=True)
+            elif isinstance(low, int):
+                made[name] = kinds.IntDistribution(low, high, step=step)
+            else:
+                made[name] = kinds.FloatDistribution(low, high, step=step)
+        return made
+
+    def sampler(self, seed: int) -> "optuna.samplers.BaseSampler":
+        sampler: optuna.samplers.BaseSampler = import_optuna().samplers.TPESampler(seed=seed)
+        return sampler
+
+    def prepare(self) -> Callable[["optuna.Trial"], Sequence[float]]:
+        def perform(trial: "optuna.Trial") -> Sequence[float]:
+            return [self.score(trial.params, trial if self.is_search else None)]
+
+        return perform
+
+    def score(self, chosen: Mapping[str, Any], trial: "optuna.Trial | None") -> float:
+        """Fit a model and score it on validation rows."""
+        settings = {**self.fixed, **chosen}
+        model = TabMT(**{"seed": self.seed, "threads": 1, **settings})
+        on_step = None if trial is None else self._pruner(trial, model)
+        tables = self.tables
+        model.fit(tables.train_table, schema=as_overrides(tables.schema), on_step=on_step)
+        if self.objective == "likelihood":
+            return float(model.log_prob(tables.valid_table, seed=self.seed).mean())
+        drawn = model.sample(len(tables.train), seed=self.seed, output="arrow")
+        rows = tables.train.encoder.encode(drawn, "synthetic")
+        assert self.target is not None
+        return utility.ml_efficiency(
+            rows,
+            tables.valid,
+            tables.valid,
+            self.target,
+            settings=self.catboost_settings,
+            seed=self.seed,
+        ).score
+
+    def _pruner(self, trial: "optuna.Trial", model: TabMT) -> Callable[[Progress], None]:
+        """Reports the validation likelihood at each tenth of the budget, in nats of numbers on
+        their own grids, so that fits with different bins compare."""
+        optuna = import_optuna()
+        inside = self._mean_log_share(model)
+        reported: set[int] = set()
+
+        def on_step(progress: Progress) -> None:
+            share = progress.seconds / max(progress.seconds + progress.seconds_left, 1e-9)
+            tenth = int(10 * share)
+            if progress.valid_loss is None or tenth in reported:
+                return
+            reported.add(tenth)
+            trial.report(inside - progress.valid_loss, tenth)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+
+        return on_step
+
+    def _mean_log_share(self, model: TabMT) -> float:
+        """The mean log-share of validation numbers inside their codes, for this model's bins."""
+        tables = self.tables
+        config = Settings.of(model.get_params(), *tables.train_table.shape).codec
+        dataset = InMemory(tables.train_table)
+        inference = Inference.of(dataset, config.missing, as_overrides(tables.schema))
+        columns = inference.columns(dataset)
+        codec = TableCodec.fit(columns, dataset.source, {}, config, model.seed)
+        shares = codec.encode_scored(tables.valid_table).log_shares
+        return float(shares.mean()) if shares.size else 0.0
 
 
-def _better(found: Trial, default: Trial) -> Trial:
-    """What is best of many with one seed is lucky: it has to beat the defaults with another too."""
-    if found.again is None or (default.again is not None and found.again <= default.again):
+@dataclass(frozen=True)
+class TuneSearch:
+    """The trials of a search, and what they amount to."""
+
+    job: TuneJob
+    trials: int
+    workers: int
+
+    def score_defaults(self) -> float:
+        seed = self.job.seed
+        score = self._score_settings("first", {"defaults": ({}, seed)})["defaults"]
+        if score is None:
+            study = self.job.location_beside("first", "defaults").open()
+            raise studies.no_trials_error(study, limited=False)
+        return score
+
+    def run(self, default: float, on_trial: Callable[[np.ndarray, int], None]) -> None:
+        def report(study: "optuna.Study") -> None:
+            scores = [default, *(t.values[0] for t in studies.completed_in_order(study))]
+            on_trial(np.array(scores), self.trials)
+
+        studies.fail_stale_trials(self.job.location.open())
+        workers.run(
+            self.job,
+            trials=self.trials - 1,
+            seconds=None,
+            workers=self.workers,
+            seed=self.job.seed,
+            on_trial=report,
+        )
+
+    def result(self, default: float) -> Tuned:
+        """The best settings, after the best and the defaults were fitted with another seed too."""
+        job = self.job
+        study = job.location.open()
+        completed = studies.completed_trials(study)
+        best = max(completed, key=lambda trial: trial.values[0], default=None)
+        chosen = {} if best is None or best.values[0] <= default else dict(best.params)
+        seed = derive(job.seed, "again") % 2**31
+        label = json.dumps(chosen, sort_keys=True) if chosen else "defaults"
+        again = self._score_settings("again", {"defaults": ({}, seed), label: (chosen, seed)})
+        default_trial = found = Trial(dict(job.fixed), default, again["defaults"])
+        if best is not None and chosen:
+            found = Trial({**job.fixed, **chosen}, best.values[0], again[label])
+        tried = 1 + studies.finished_count(study)
+        return Tuned(
+            job.objective,
+            better_trial(found, default_trial),
+            default_trial,
+            found,
+            tried,
+            tried - 1 - len(completed),
+            importances(completed),
+            job.description(),
+        )
+
+    def _score_settings(
+        self, name: str, wanted: Mapping[str, tuple[Mapping[str, Any], int]]
+    ) -> dict[str, float | None]:
+        """Scores of given settings and seeds, None if they failed. They have studies of their own:
+        the sampler would take them for trials of its space."""
+        scores: dict[str, float | None] = {}
+        for label, (settings, seed) in wanted.items():
+            job = dataclasses.replace(
+                self.job,
+                location=self.job.location_beside(name, label),
+                fixed={**self.job.fixed, **settings},
+                seed=seed,
+                is_search=False,
+            )
+            study = job.location.open()
+            studies.fail_stale_trials(study)
+            workers.run(job, trials=1, seconds=None, workers=1, seed=0)
+            values = [trial.values[0] for trial in studies.completed_trials(study)]
+            scores[label] = values[0] if values else None
+        return scores
+
+
+def better_trial(found: Trial, default: Trial) -> Trial:
+    """The best of many with one seed is lucky: it has to beat the defaults with another too."""
+    if found.score_again is None:
+        return default
+    if default.score_again is not None and found.score_again <= default.score_again:
         return default
     return found
 
 
-def _fit(
-    job: TuneJob, name: str, wanted: Mapping[str, tuple[Mapping[str, Any], int]]
-) -> dict[str, float | None]:
-    """Scores of given settings and seeds, in a study of their own: a sampler that is told of them
-    would take them for trials of its space. None of what failed."""
-    found: dict[str, float | None] = {}
-    for label, (settings, seed) in wanted.items():
-        one = dataclasses.replace(
-            job,
-            place=job.beside(name, label),
-            fixed={**job.fixed, **settings},
-            seed=seed,
-            searched=False,
-        )
-        study = one.place.open()
-        studies.bury(study)
-        studies.run(one, trials=1, seconds=None, workers=1, seed=0)
-        values = [trial.values[0] for trial in studies.complete(study)]
-        found[label] = values[0] if values else None
-    return found
-
-
-def _importances(searched: Sequence[Any]) -> dict[str, float]:
-    """How much each setting moves the score, by fANOVA over the finished trials."""
+def importances(trials: Sequence["FrozenTrial"]) -> dict[str, float]:
+    """How much each setting changes the score, by fANOVA over the completed trials."""
+    if len({trial.values[0] for trial in trials}) < 2:
+        return {}
     optuna = import_optuna()
-    own = optuna.create_study(direction="maximize")
-    own.add_trials(searched)
+    study = optuna.create_study(direction="maximize")
+    study.add_trials(trials)
     try:
-        found = optuna.importance.get_param_importances(
-            own, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
+        shares = optuna.importance.get_param_importances(
+            study, evaluator=optuna.importance.FanovaImportanceEvaluator(seed=0)
         )
     except RuntimeError as error:  # the scores hardly differ
-        log.warning("What matters among the settings cannot be told: %s", error)
+        log.warning("The importance of the settings cannot be computed: %s", error)
         return {}
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(share) for name, share in shares.items()}

@@ -1,12 +1,12 @@
-"""Does the synthetic table cover what is there, and nothing else?
+"""Does the synthetic table cover what there is, and nothing else?
 
 Improved precision and recall (Kynkäänniemi et al. 2019) and the paper's diversity.
 """
 
 import numpy as np
 
+from tabmt.evaluation.metrics.encoder import EncodedTable
 from tabmt.evaluation.metrics.neighbours import nearest, within
-from tabmt.evaluation.metrics.view import View
 
 NEIGHBOURS = 3
 
@@ -16,8 +16,8 @@ def precision_recall(
 ) -> tuple[float, float]:
     """Share of synthetic points within reach of real ones, and of real within reach of synthetic.
 
-    A point reaches as far as its k-th neighbour of its own kind. Any embedding of the rows will
-    do; without one, the matrix of a view. Give equal numbers of both, or recall is not comparable.
+    A point reaches as far as its k-th nearest neighbour in its own table. Any embedding of the rows
+    can be used; pass equal numbers of both, or recall is not comparable.
     """
     scores = []
     for centres, points in ((real, synthetic), (synthetic, real)):
@@ -26,15 +26,15 @@ def precision_recall(
     return scores[0], scores[1]
 
 
-def diversity(real: View, synthetic: View) -> float:
-    """Share of the real rows' distinct values that the synthetic table holds, mean over fields."""
+def diversity(real: EncodedTable, synthetic: EncodedTable) -> float:
+    """Share of the real rows' distinct values that the synthetic table has, mean over columns."""
     shares = []
-    for name in real.lens.names:
-        one, two = (
-            (view.numbers[name] if name in view.numbers else view.codes[name])
-            for view in (real, synthetic)
+    for name in real.names:
+        ours, theirs = (
+            (table.numbers[name] if name in table.numbers else table.codes[name])
+            for table in (real, synthetic)
         )
-        values = np.unique(one[~real.gaps(name)])
+        values = np.unique(ours[~real.missing(name)])
         if len(values):
-            shares.append(np.isin(values, two).mean())
+            shares.append(np.isin(values, theirs).mean())
     return float(np.mean(shares))

@@ -1,15 +1,15 @@
-"""Does the synthetic table repeat the training rows, or hug them closer than fresh rows do?
+"""Does the synthetic table repeat training rows, or come closer to them than fresh rows do?
 
-None of these is a guarantee; each is read beside what real held-out rows score. The reference side
-is never subsampled: a sample of it would hide the very neighbour that matters.
+None of these is a guarantee; each has to be compared with the score of real test rows. The training
+rows are never subsampled: a sample would hide the very neighbour that matters.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from tabmt.evaluation.metrics.encoder import EncodedTable
 from tabmt.evaluation.metrics.neighbours import nearest
-from tabmt.evaluation.metrics.view import View
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,20 @@ class Closeness:
         return float(np.quantile(self.distances, 0.05))
 
 
-def closeness(rows: View, train: View) -> Closeness:
-    found, _ = nearest(rows.matrix, train.matrix, 2)
-    if found.shape[1] < 2:
-        return Closeness(found[:, 0], 1.0)
-    # A row whose two closest are both copies of it is as close to one as to the other.
-    ratio = np.where(found[:, 1] > 0, found[:, 0] / np.where(found[:, 1] > 0, found[:, 1], 1), 1.0)
-    return Closeness(found[:, 0], float(np.median(ratio)))
+def closeness(rows: EncodedTable, train: EncodedTable) -> Closeness:
+    distances, _ = nearest(rows.matrix, train.matrix, 2)
+    if distances.shape[1] < 2:
+        return Closeness(distances[:, 0], 1.0)
+    first, second = distances.T
+    # A row whose two closest neighbours are both copies of it is as close to one as to the other.
+    ratio = np.where(second > 0, first / np.where(second > 0, second, 1), 1.0)
+    return Closeness(first, float(np.median(ratio)))
 
 
-def share_closer_to_train(rows: View, train: View, test: View, to_train: np.ndarray) -> float:
-    """Share of rows that lie closer to a training row than to any held-out row; ties count half.
+def share_closer_to_train(
+    rows: EncodedTable, train: EncodedTable, test: EncodedTable, to_train: np.ndarray
+) -> float:
+    """Share of rows that are closer to a training row than to any test row; ties count half.
 
     Fresh rows would score about n_train / (n_train + n_test).
     """
@@ -47,26 +50,27 @@ def share_closer_to_train(rows: View, train: View, test: View, to_train: np.ndar
     return float((to_train < to_test).mean() + (to_train == to_test).mean() / 2)
 
 
-def membership_auc(rows: View, train: View, held_out: View) -> float:
-    """An attack: who lies closer to a synthetic row was in the training table. 0.5 is a guess.
+def membership_auc(rows: EncodedTable, train: EncodedTable, other: EncodedTable) -> float:
+    """A membership attack: rows closer to a synthetic row are taken for training rows. 0.5 is a
+    guess.
 
-    The chance that a training row lies closer than a held-out row (ties count half).
+    The probability that a training row is closer than another real row (ties count half).
     """
-    seen, unseen = (np.sort(nearest(v.matrix, rows.matrix)[0][:, 0]) for v in (train, held_out))
+    seen, unseen = (np.sort(nearest(t.matrix, rows.matrix)[0][:, 0]) for t in (train, other))
     farther = len(unseen) - np.searchsorted(unseen, seen, side="right")
-    level = np.searchsorted(unseen, seen, side="right") - np.searchsorted(unseen, seen)
-    return float((farther + level / 2).mean() / len(unseen))
+    ties = np.searchsorted(unseen, seen, side="right") - np.searchsorted(unseen, seen)
+    return float((farther + ties / 2).mean() / len(unseen))
 
 
-def copies(rows: View, train: View) -> float:
-    """Share of rows that stand in the training table letter for letter."""
+def copies(rows: EncodedTable, train: EncodedTable) -> float:
+    """Share of rows that are exact copies of training rows."""
     seen = set(_keys(train))
     return float(np.mean([key in seen for key in _keys(rows)]))
 
 
-def _keys(view: View) -> list[bytes]:
-    columns = [view.numbers[name] for name in view.numbers]
-    columns += [view.codes[name].astype(np.float64) for name in view.codes]
-    table = np.ascontiguousarray(np.stack(columns, axis=1) + 0.0)  # -0 becomes 0
-    table[np.isnan(table)] = np.nan  # one bit pattern for every gap
-    return [row.tobytes() for row in table]
+def _keys(table: EncodedTable) -> list[bytes]:
+    columns = [*table.numbers.values()]
+    columns += [codes.astype(np.float64) for codes in table.codes.values()]
+    values = np.ascontiguousarray(np.stack(columns, axis=1) + 0.0)  # -0 becomes 0
+    values[np.isnan(values)] = np.nan  # one bit pattern for every missing value
+    return [row.tobytes() for row in values]

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from tabmt.errors import UserError
+from tabmt.evaluation.metrics.encoder import EncodedTable
 from tabmt.evaluation.metrics.fidelity import catboost
-from tabmt.evaluation.metrics.view import View
 
-# Without settings that were tuned for the table.
+# Used without settings that were tuned for the table.
 DEFAULT_SETTINGS: dict[str, Any] = {"iterations": 1000, "early_stopping_rounds": 50}
 
 
@@ -25,22 +25,27 @@ class Efficiency:
     importances: dict[str, float]  # column -> share in percent
 
 
-def is_classification(view: View, target: str) -> bool:
-    return target in view.codes
+def is_classification(table: EncodedTable, target: str) -> bool:
+    return target in table.codes
 
 
 def ml_efficiency(
-    train: View, valid: View, test: View, target: str, *, settings: dict[str, Any], seed: int
+    train: EncodedTable,
+    valid: EncodedTable,
+    test: EncodedTable,
+    target: str,
+    *,
+    settings: dict[str, Any],
+    seed: int,
 ) -> Efficiency:
-    """One CatBoost model. Rows whose target is a gap are left out on every side."""
-    parts = [_features_and_target(view, target) for view in (train, valid, test)]
-    features, label = parts[0]
+    """One CatBoost model. Rows whose target is missing are left out of all tables."""
+    pairs = [_features_and_target(table, target) for table in (train, valid, test)]
+    features, label = pairs[0]
     if label.nunique() < 2:
-        raise UserError(f"the target {target!r} does not vary in the table trained on")
-    for (_, held_out), what in zip(parts[1:], ("validation", "test"), strict=True):
-        if not (
-            held_out.isin(label) if is_classification(train, target) else held_out.notna()
-        ).any():
+        raise UserError(f"the target {target!r} does not vary in the training rows")
+    for (_, other), what in zip(pairs[1:], ("validation", "test"), strict=True):
+        usable = other.isin(label) if is_classification(train, target) else other.notna()
+        if not usable.any():
             raise UserError(
                 f"no {what} row has a value of the target {target!r} that can be predicted"
             )
@@ -52,43 +57,43 @@ def ml_efficiency(
         "allow_writing_files": False,
     }
     try:
-        return _score(common, parts, is_classification(train, target))
+        return _score(common, pairs, is_classification(train, target))
     except (catboost().CatBoostError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"CatBoost cannot learn this: {reason}") from error
 
 
 def _score(
-    common: dict[str, Any], parts: list[tuple[pd.DataFrame, "pd.Series[Any]"]], classify: bool
+    common: dict[str, Any], pairs: list[tuple[pd.DataFrame, "pd.Series[Any]"]], classify: bool
 ) -> Efficiency:
     from sklearn.metrics import f1_score, r2_score
 
-    (features, label), held_out, (test_features, test_label) = parts
+    (features, label), (valid_features, valid_label), (test_features, test_label) = pairs
     if classify:
         model = catboost().CatBoostClassifier(**common, eval_metric="TotalF1")
-        known = held_out[1].isin(label.unique())  # CatBoost knows only the classes it trained on
-        model.fit(features, label, eval_set=(held_out[0][known], held_out[1][known]))
+        known = valid_label.isin(label.unique())  # CatBoost knows only the classes it trained on
+        model.fit(features, label, eval_set=(valid_features[known], valid_label[known]))
         predicted = model.predict(test_features).ravel()
         score = f1_score(test_label, predicted, average="macro")
     else:
         model = catboost().CatBoostRegressor(**common, eval_metric="RMSE")
-        model.fit(features, label, eval_set=held_out)
+        model.fit(features, label, eval_set=(valid_features, valid_label))
         predicted = model.predict(test_features)
         score = r2_score(test_label, predicted) if len(predicted) > 1 else math.nan
     shares = model.get_feature_importance()
     return Efficiency(float(score), dict(zip(features, map(float, shares), strict=True)))
 
 
-def _features_and_target(view: View, target: str) -> tuple[pd.DataFrame, "pd.Series[Any]"]:
-    frame = view.frame()[~view.gaps(target)].reset_index(drop=True)
+def _features_and_target(table: EncodedTable, target: str) -> tuple[pd.DataFrame, "pd.Series[Any]"]:
+    frame = table.frame()[~table.missing(target)].reset_index(drop=True)
     return frame.drop(columns=target), frame[target]
 
 
-def parts_of(view: View, count: int, rows: int) -> list[View]:
-    """`count` samples of `rows` rows each, one after the other in the table."""
-    if len(view) < count * rows:
+def split_into_samples(table: EncodedTable, count: int, rows: int) -> list[EncodedTable]:
+    """`count` samples of `rows` rows each, in the order of the table."""
+    if len(table) < count * rows:
         raise UserError(
             f"the paper's protocol needs {count} samples of {rows:,} rows, so a synthetic table of "
-            f"{count * rows:,} rows; this one has {len(view):,}"
+            f"{count * rows:,} rows; this one has {len(table):,}"
         )
-    return [view.take(np.arange(place * rows, (place + 1) * rows)) for place in range(count)]
+    return [table.take(np.arange(i * rows, (i + 1) * rows)) for i in range(count)]

@@ -1,7 +1,7 @@
-"""Charts as SVG text: Vega-Lite specifications drawn by vl-convert, with no script in the page.
+"""Charts as SVG text: Vega-Lite specifications rendered by vl-convert, with no script in the page.
 
-Each function takes plain arrays and returns one picture. Words and lines are drawn in
-`currentColor`, so that a page in light or dark ink colours them.
+Each function takes plain arrays and returns one picture. Text and lines have the colour
+`currentColor`, so that they follow a light or dark page.
 """
 
 import json
@@ -38,7 +38,7 @@ COLOR = {"field": "table", "type": "nominal", "scale": TABLES, "legend": None}
 
 
 def svg(spec: dict[str, Any], ink: str = INK) -> str:
-    """Draw a specification; `ink` is for pictures that stand by themselves."""
+    """Render a specification; `ink` is the text colour of a picture outside a page."""
     drawn: str = _converter().vegalite_to_svg({"config": CONFIG, **spec}, allowed_base_urls=[])
     return drawn if ink == INK else drawn.replace(INK, ink)
 
@@ -68,11 +68,11 @@ def _values(**columns: Any) -> dict[str, Any]:
 def histogram(
     real: np.ndarray, synthetic: np.ndarray, title: str, *, bins: int = 30, dates: bool = False
 ) -> str:
-    """Two distributions laid over each other, as shares; `dates` are milliseconds since 1970."""
+    """Two overlaid histograms, as shares; `dates` are milliseconds since 1970."""
     every = np.concatenate([real, synthetic])
     if len(every) == 0:
         return ""
-    low, high = np.quantile(every, [0.005, 0.995])  # a far outlier would squeeze all the rest
+    low, high = np.quantile(every, [0.005, 0.995])  # an outlier would compress all others
     if high <= low:
         low, high = float(every.min()) - 0.5, float(every.max()) + 0.5
     edges = np.linspace(low, high, bins + 1)
@@ -104,7 +104,7 @@ def histogram(
 
 
 def bars(labels: list[str], real: np.ndarray, synthetic: np.ndarray, title: str = "share") -> str:
-    """Two shares per label, side by side."""
+    """Two bars for each label."""
     count = len(labels)
     return svg(
         {
@@ -112,14 +112,14 @@ def bars(labels: list[str], real: np.ndarray, synthetic: np.ndarray, title: str 
             "height": {"step": 9},
             "data": _values(
                 label=labels * 2,
-                place=list(range(count)) * 2,
+                position=list(range(count)) * 2,
                 share=[*map(float, real), *map(float, synthetic)],
                 table=["real"] * count + ["synthetic"] * count,
             ),
             "mark": "bar",
             "encoding": {
                 "y": {"field": "label", "type": "nominal", "title": None,
-                      "sort": {"field": "place"}},
+                      "sort": {"field": "position"}},
                 "yOffset": {"field": "table"},
                 "x": {"field": "share", "type": "quantitative", "title": title,
                       "axis": {"format": ".0%", "tickCount": 3}},
@@ -130,7 +130,7 @@ def bars(labels: list[str], real: np.ndarray, synthetic: np.ndarray, title: str 
 
 
 def heatmap(matrix: np.ndarray, names: list[str], *, low: float, scheme: str) -> str:
-    """A square of numbers from `low` to 1; what is not known stays empty."""
+    """A square matrix of numbers from `low` to 1; NaN stays empty."""
     ys, xs = np.nonzero(~np.isnan(matrix))
     step = float(np.clip(300 / len(names), 5, 22))
     axis = {"labelFontSize": float(np.clip(step - 1, 4, 10)), "title": None, "labelAngle": -60}
@@ -157,10 +157,10 @@ def heatmap(matrix: np.ndarray, names: list[str], *, low: float, scheme: str) ->
 
 
 def scatter(real: np.ndarray, synthetic: np.ndarray, titles: tuple[str, str]) -> str:
-    """Two clouds of points on top of each other."""
+    """The points of two tables in one picture."""
     points = np.round(np.concatenate([real, synthetic]), 3)
     names = ["real"] * len(real) + ["synthetic"] * len(synthetic)
-    order = np.random.default_rng(0).permutation(len(points))  # neither cloud hides the other
+    order = np.random.default_rng(0).permutation(len(points))  # neither table hides the other
     axis = {"labels": False, "ticks": False, "grid": False}
     return svg(
         {

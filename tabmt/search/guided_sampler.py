@@ -1,9 +1,10 @@
-"""A search that knows what temperatures do: heat costs quality where a column matters.
+"""A sampler for Optuna that knows what temperatures do: they cost quality where a column matters.
 
-NSGA-II knows nothing of its columns and forgets what it has seen. Here two Gaussian processes learn
-privacy and quality from all trials so far, as functions of how hot the columns are in common, how
-hot those that predict the target are, and of each column alone. Of some candidates, most of them
-near the front, the one is tried next that is expected to add most to the area below the front.
+NSGA-II knows nothing of the columns and forgets old trials. Here two Gaussian processes learn
+privacy and quality from all trials so far, as functions of the mean temperature, of the mean
+temperature of the columns that predict the target, and of each column alone. Of some candidates,
+most of them near the front, the next trial is the one that is expected to add most to the area
+under the front.
 """
 
 from collections.abc import Mapping
@@ -19,14 +20,14 @@ from tabmt.search.front import area_added, non_dominated
 if TYPE_CHECKING:
     import optuna
 
-LEAST_TRIALS = 4  # to learn anything from; before, at random
+LEAST_TRIALS = 4  # to learn anything from; before that, trials are random
 CANDIDATES = 200  # of each of three kinds
-DRAWS = 32  # of what a candidate may score
-MOST_COOLING = 1.5  # above 1 the columns that matter most grow cooler than the model's own
+DRAWS = 32  # of the possible scores of a candidate
+MOST_COOLING = 1.5  # above 1, the columns that matter most get temperatures below 1
 SMALL_STEP, LARGE_STEP = 0.25, 0.6  # of a logarithm
-# What the processes may be like; the likeliest for the trials so far is taken.
-LENGTHS = (0.7, 1.5)  # over which a score changes, as logarithms of a temperature
-SHARES_ALONE = (0.1, 0.4, 1.0)  # of what columns do alone, beside what they do in common
+# Hyper-parameters of the processes; the likeliest for the trials so far are used.
+LENGTHS = (0.7, 1.5)  # length scales, as logarithms of a temperature
+SHARES_ALONE = (0.1, 0.4, 1.0)  # variance of single columns, relative to the common part
 NOISES = (0.01, 0.05, 0.2, 0.5)  # of the variance
 
 
@@ -57,24 +58,23 @@ class GuidedSampler(BaseSampler):
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         signs = np.array([1.0 if d.name == "MAXIMIZE" else -1.0 for d in study.directions])
         scores = np.array([trial.values for trial in done]) * signs
-        heats = np.log([[trial.params[name] for name in names] for trial in done])
+        logs = np.log([[trial.params[name] for name in names] for trial in done])
         weights = np.array([self._importances.get(name, 0.0) for name in names])
-        found = self._propose(heats, scores, weights, np.log(ends.low), np.log(ends.high))
+        proposed = self._propose(logs, scores, weights, np.log(ends.low), np.log(ends.high))
         return {
             name: float(np.clip(value, ends.low, ends.high))
-            for name, value in zip(names, np.exp(found), strict=True)
+            for name, value in zip(names, np.exp(proposed), strict=True)
         }
 
     def _propose(
-        self, heats: np.ndarray, scores: np.ndarray, weights: np.ndarray, low: float, high: float
+        self, logs: np.ndarray, scores: np.ndarray, weights: np.ndarray, low: float, high: float
     ) -> np.ndarray:
-        """The candidate from which most area is expected; scores are turned so that more is
-        better."""
-        candidates = np.clip(self._candidates(heats, scores, weights, low, high), low, high)
-        # Quality falls faster and faster with heat; the root of what is lost is nearer to a line.
+        """The candidate that is expected to add most area; of the scores, higher is better."""
+        candidates = np.clip(self._candidates(logs, scores, weights, low, high), low, high)
+        # Quality falls ever faster with temperature; the root of the loss is closer to linear.
         best = scores[:, 1].max()
         models = [
-            HeatProcess(heats, values, weights)
+            TemperatureProcess(logs, values, weights)
             for values in (scores[:, 0], -np.sqrt(best - scores[:, 1]))
         ]
 
@@ -85,32 +85,32 @@ class GuidedSampler(BaseSampler):
             mean + spread * self._rng.normal(size=(DRAWS, len(candidates)))
             for mean, spread in (model.predict(candidates) for model in models)
         ]
-        # A lucky trial must not hide what is better: the front is that of expected scores.
-        expected = back(*(model.predict(heats)[0] for model in models))
+        # A lucky trial must not hide better ones, so the front is that of expected scores.
+        expected = back(*(model.predict(logs)[0] for model in models))
         worst = np.minimum(scores[non_dominated(scores)].min(0), expected.min(0))
         added = area_added(back(*drawn), expected[non_dominated(expected)], worst)
         chosen: np.ndarray = candidates[added.mean(0).argmax()]
         return chosen
 
     def _candidates(
-        self, heats: np.ndarray, scores: np.ndarray, weights: np.ndarray, low: float, high: float
+        self, logs: np.ndarray, scores: np.ndarray, weights: np.ndarray, low: float, high: float
     ) -> np.ndarray:
-        """Some of any heat, cooler where columns matter; and some between two neighbours of the
-        front, with some columns a small or a large step away."""
-        rng, columns = self._rng, heats.shape[1]
+        """Some of any temperature, lower where columns matter; and some between two neighbours on
+        the front, with some columns a small or a large step away."""
+        rng, columns = self._rng, logs.shape[1]
         base = rng.uniform(low, high, (CANDIDATES, 1))
         cooled = base - np.abs(base) * rng.uniform(0, MOST_COOLING, (CANDIDATES, 1)) * weights
-        places = np.flatnonzero(non_dominated(scores))
-        places = places[np.argsort(scores[places, 0])]
-        made = [cooled]
+        front = np.flatnonzero(non_dominated(scores))
+        front = front[np.argsort(scores[front, 0])]
+        candidates = [cooled]
         for step in (SMALL_STEP, LARGE_STEP):
-            one = rng.integers(len(places), size=CANDIDATES)
-            other = np.minimum(one + 1, len(places) - 1)
+            first = rng.integers(len(front), size=CANDIDATES)
+            second = np.minimum(first + 1, len(front) - 1)
             share = rng.random((CANDIDATES, 1))
-            between = heats[places[one]] * share + heats[places[other]] * (1 - share)
+            between = logs[front[first]] * share + logs[front[second]] * (1 - share)
             moved = rng.random((CANDIDATES, columns)) < rng.random((CANDIDATES, 1))
-            made.append(between + step * rng.normal(size=(CANDIDATES, columns)) * moved)
-        return np.concatenate(made)
+            candidates.append(between + step * rng.normal(size=(CANDIDATES, columns)) * moved)
+        return np.concatenate(candidates)
 
     def sample_independent(
         self,
@@ -122,15 +122,15 @@ class GuidedSampler(BaseSampler):
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
 
-class HeatProcess:
+class TemperatureProcess:
     """A Gaussian process of one score over the logarithms of temperatures, (trials, columns).
 
-    Its covariance is a sum: of what the mean heat and the mean heat weighted by importance do
-    together, and of what each column does alone. So few trials tell something of many columns.
+    Its covariance is a sum: a common part that depends on the mean and on the importance-weighted
+    mean, and a part for each column. So few trials say something about many columns.
     """
 
-    def __init__(self, heats: np.ndarray, values: np.ndarray, weights: np.ndarray) -> None:
-        self._heats = heats
+    def __init__(self, logs: np.ndarray, values: np.ndarray, weights: np.ndarray) -> None:
+        self._logs = logs
         total = weights.sum()
         equal = np.full(len(weights), 1 / len(weights))
         self._weights = weights / total if total > 0 else equal
@@ -139,10 +139,10 @@ class HeatProcess:
         scaled = (values - self._mean) / self._scale
         best = -np.inf
         for length in LENGTHS:
-            together, alone = self._covariances(heats, length)
+            common, alone = self._covariances(logs, length)
             for share in SHARES_ALONE:
                 for noise in NOISES:
-                    covariance = together + share * alone + noise * np.eye(len(heats))
+                    covariance = common + share * alone + noise * np.eye(len(logs))
                     root = np.linalg.cholesky(covariance)
                     solved = np.linalg.solve(root, scaled)
                     likelihood = -solved @ solved / 2 - np.log(np.diag(root)).sum()
@@ -151,23 +151,23 @@ class HeatProcess:
                         self._root, self._solved, self._how = root, solved, (length, share)
 
     def _covariances(self, others: np.ndarray, length: float) -> tuple[np.ndarray, np.ndarray]:
-        """Both parts, (trials, others)."""
+        """Both parts of the covariance, (trials, others)."""
 
-        def near(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-            return np.asarray(np.exp(-(((one[:, None] - other) / length) ** 2) / 2))
+        def kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            return np.asarray(np.exp(-(((a[:, None] - b) / length) ** 2) / 2))
 
-        mine = self._heats
-        together = near(mine.mean(1), others.mean(1))
-        together = together * near(mine @ self._weights, others @ self._weights)
-        alone = np.zeros_like(together)
-        for place, share in enumerate(self._alone):
-            alone += share * near(mine[:, place], others[:, place])
-        return together, alone
+        own = self._logs
+        common = kernel(own.mean(1), others.mean(1))
+        common = common * kernel(own @ self._weights, others @ self._weights)
+        alone = np.zeros_like(common)
+        for column, share in enumerate(self._alone):
+            alone += share * kernel(own[:, column], others[:, column])
+        return common, alone
 
-    def predict(self, heats: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def predict(self, logs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of the score itself, without the noise of a trial."""
         length, share = self._how
-        together, alone = self._covariances(heats, length)
-        known = np.linalg.solve(self._root, together + share * alone)
+        common, alone = self._covariances(logs, length)
+        known = np.linalg.solve(self._root, common + share * alone)
         left = np.maximum(1 + share - (known**2).sum(0), 1e-9)
         return self._mean + self._scale * (known.T @ self._solved), self._scale * np.sqrt(left)

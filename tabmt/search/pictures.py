@@ -1,13 +1,14 @@
-"""Pictures of the searches: privacy against quality, temperatures, what settings matter."""
+"""Pictures of the searches: privacy against quality, temperatures, importance of settings."""
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from tabmt.data.files import replacing, write_text
 from tabmt.evaluation.report import charts
+from tabmt.evaluation.report.report import Picture, environment
+from tabmt.search.front import Front
 
-if TYPE_CHECKING:
-    from tabmt.search.front import Front
-
-FRONT, RAY, TRIED = charts.SYNTHETIC, "#d97706", charts.REAL
+FRONT, UNIFORM, TRIED = charts.SYNTHETIC, "#d97706", charts.REAL
 TITLES = {
     "dcr": "distance to the closest training row (more is more private)",
     "closer": "share closer to training rows (less is more private)",
@@ -18,24 +19,42 @@ TITLES = {
 LABELS = 200  # pixels of a label
 
 
-def front_picture(front: "Front") -> dict[str, Any]:
-    """Privacy against quality: trials, the front (validation and test), the ray, real rows."""
+def write_front(front: Front, path: Path) -> None:
+    """A picture of a front: NAME.svg, NAME.png or NAME.html."""
+    if path.suffix == ".html":
+        page = environment().get_template("front.html")
+        write_text(path, page.render(front=front, front_pictures=front_pictures(front)))
+    elif path.suffix == ".png":
+        with replacing(path) as temporary:
+            temporary.write_bytes(charts.png(side_by_side(front)))
+    else:
+        write_text(path, charts.svg(side_by_side(front), ink=charts.BLACK))
+
+
+def _points(front: Front) -> list[dict[str, Any]]:
+    """Every point of the picture: trials, the front on validation and test rows, uniform points,
+    real rows."""
     rows: list[dict[str, Any]] = [{"x": x, "y": y, "what": "trials"} for x, y in front.tried]
-    for what, points in (("front", front.points), ("one temperature", front.ray)):
+    for what, points in (("front", front.points), ("one temperature", front.uniform)):
         rows += [
-            {"x": p.test_privacy, "y": p.test_quality, "what": f"{what}, test rows", "point": place}
-            for place, p in enumerate(points, 1)
+            {"x": p.test_privacy, "y": p.test_quality, "what": f"{what}, test rows", "point": n}
+            for n, p in enumerate(points, 1)
         ]
     rows += [
         {"x": p.valid_privacy, "y": p.valid_quality, "what": "front, validation"}
         for p in front.points
     ]
-    one = [p for p in front.ray if p.uniform == 1.0]
-    rows += [{"x": p.test_privacy, "y": p.test_quality, "what": "temperature 1"} for p in one]
+    at_one = [p for p in front.uniform if p.uniform_temperature == 1.0]
+    rows += [{"x": p.test_privacy, "y": p.test_quality, "what": "temperature 1"} for p in at_one]
     rows.append({"x": front.real["privacy"], "y": front.real["quality"], "what": "real rows"})
+    return rows
+
+
+def front_picture(front: Front) -> dict[str, Any]:
+    """Privacy against quality."""
     names = ["trials", "front, validation", "front, test rows", "one temperature, test rows",
              "temperature 1", "real rows"]  # fmt: skip
-    scale = {"domain": names, "range": [TRIED, "#5eead4", FRONT, RAY, "#b91c1c", "#111827"]}
+    scale = {"domain": names, "range": [TRIED, "#5eead4", FRONT, UNIFORM, "#b91c1c", "#111827"]}
     encoding: dict[str, Any] = {
         "x": {"field": "x", "type": "quantitative", "title": TITLES[front.privacy],
               "scale": {"zero": False}},
@@ -50,7 +69,7 @@ def front_picture(front: "Front") -> dict[str, Any]:
     return {
         "width": 420,
         "height": 300,
-        "data": {"values": rows},
+        "data": {"values": _points(front)},
         "layer": [
             {
                 "transform": [{"filter": lines}],
@@ -70,12 +89,12 @@ def front_picture(front: "Front") -> dict[str, Any]:
     }
 
 
-def temperature_picture(front: "Front") -> dict[str, Any]:
-    """The temperature of each column at each point of the front, the hottest columns first."""
+def temperature_picture(front: Front) -> dict[str, Any]:
+    """The temperature of each column at each point of the front, the highest columns first."""
     rows = [
-        {"point": place, "column": name, "t": heat}
-        for place, point in enumerate(front.points, 1)
-        for name, heat in point.temperatures.items()
+        {"point": number, "column": name, "t": temperature}
+        for number, point in enumerate(front.points, 1)
+        for name, temperature in point.temperatures.items()
     ]
     columns = front.points[0].temperatures
     total = {name: sum(p.temperatures[name] for p in front.points) for name in columns}
@@ -103,16 +122,16 @@ def temperature_picture(front: "Front") -> dict[str, Any]:
     }
 
 
-def front_pictures(front: "Front") -> list[tuple[str, str]]:
-    """Captions and SVGs, for pages."""
+def front_pictures(front: Front) -> list[Picture]:
+    """The pictures of a front, for pages."""
     return [
         ("privacy against quality", charts.svg(front_picture(front))),
         ("temperatures along the front", charts.svg(temperature_picture(front))),
     ]
 
 
-def side_by_side(front: "Front") -> dict[str, Any]:
-    """Both pictures as one, for a file of its own."""
+def side_by_side(front: Front) -> dict[str, Any]:
+    """Both pictures in one, for a file."""
     return {
         "hconcat": [front_picture(front), temperature_picture(front)],
         "resolve": {"scale": {"color": "independent"}},
@@ -120,7 +139,7 @@ def side_by_side(front: "Front") -> dict[str, Any]:
 
 
 def importance_picture(importances: dict[str, float]) -> str:
-    """What share of the scores' spread each setting explains."""
+    """The share of the variance of the scores that each setting explains."""
     rows = [{"setting": name, "share": share} for name, share in importances.items()]
     return charts.svg(
         {

@@ -1,0 +1,144 @@
+"""The commands that evaluate: evaluate, demo."""
+
+import json
+import logging
+from pathlib import Path
+
+import click
+
+from tabmt.cli.console import show_table, training_progress
+from tabmt.errors import UserError
+from tabmt.json_files import read_json
+
+log = logging.getLogger(__name__)
+
+
+@click.command()
+@click.argument("synthetic", nargs=-1, required=True)
+@click.option("--train", required=True, help="real table on which the generator was trained")
+@click.option("--test", help="real rows that the generator has not seen")
+@click.option("--valid", help="real rows for CatBoost's early stopping")
+@click.option("--target", help="column to predict, for ML efficiency")
+@click.option("--schema", help="schema file that `fit` was given: kinds, missing values, rules")
+@click.option("--rules", "rules_file", help='JSON file {"name": "end >= start", ...}')
+@click.option("--catboost", "catboost_file", help="JSON file of CatBoost settings")
+@click.option("--paper", is_flag=True, help="ML efficiency as in the paper: 50 models, slow")
+@click.option("--seed", type=int, default=0, show_default=True, help="random seed of the metrics")
+@click.option("--json", "json_file", help="write all scores to this file")
+@click.option("--report", "report_file", help="write an HTML report to this file")
+@click.option("--front", "front_file", help="front of `tabmt pareto search` to add to the report")
+def evaluate(
+    synthetic: tuple[str, ...],
+    train: str,
+    test: str | None,
+    valid: str | None,
+    target: str | None,
+    schema: str | None,
+    rules_file: str | None,
+    catboost_file: str | None,
+    paper: bool,
+    seed: int,
+    json_file: str | None,
+    report_file: str | None,
+    front_file: str | None,
+) -> None:
+    """Compare SYNTHETIC tables with real ones.
+
+    Measures how good and how private they are. They may come from any generator. Every score is
+    shown beside the score of fresh real rows.
+
+    \b
+    Example:
+      tabmt evaluate synthetic.csv --train train.csv --test test.csv --target income --report r.html
+    """
+    from tabmt.data.files import write_text
+    from tabmt.evaluation.evaluate import Evaluator
+    from tabmt.evaluation.report.report import scores_as_text, write_report
+    from tabmt.rules.rule import load_rules
+
+    for path in (json_file, report_file):
+        if path is not None and not Path(path).parent.is_dir():
+            raise UserError(f"There is no folder {str(Path(path).parent)!r} to write into.")
+    front, pictures = None, []
+    if front_file is not None:
+        from tabmt.search.front import Front
+        from tabmt.search.pictures import front_pictures
+
+        front = Front.load(front_file)
+        pictures = front_pictures(front)
+    evaluator = Evaluator.of(
+        train,
+        test,
+        valid,
+        target=target,
+        schema=schema,
+        rules=[] if rules_file is None else load_rules(rules_file),
+        catboost_settings=None if catboost_file is None else read_json(catboost_file, "settings"),
+        paper=paper,
+        seed=seed,
+    )
+    for note in evaluator.notes:
+        log.warning(note)
+    tables = [evaluator.evaluate(path, name=Path(path).name) for path in synthetic]
+    click.echo(scores_as_text([table.evaluation for table in tables]))
+    if json_file is not None:
+        content = [table.evaluation.to_json() for table in tables]
+        write_text(Path(json_file), json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    if report_file is not None:
+        write_report(evaluator, tables, report_file, front, pictures)
+        log.info("wrote the report to %s", report_file)
+
+
+@click.command()
+@click.option("--output", "-o", default="demo", show_default=True, help="folder for the results")
+@click.option("--minutes", type=float, default=1.0, show_default=True, help="training time")
+@click.option("--seed", type=int, default=0, show_default=True, help="random seed")
+def demo(output: str, minutes: float, seed: int) -> None:
+    """Fit, sample and evaluate an embedded real table.
+
+    The table is about penguins. A random quarter of its rows is kept for the evaluation.
+
+    \b
+    Example:
+      tabmt demo -o demo
+    """
+    from tabmt.data.files import read_file, write_file
+    from tabmt.data.typed import in_schema_types
+    from tabmt.demo import penguins, side_by_side, split
+    from tabmt.estimator import TabMT
+    from tabmt.evaluation.evaluate import Evaluator
+    from tabmt.evaluation.metrics import fidelity
+    from tabmt.evaluation.report.report import verdict, write_report
+
+    fidelity.catboost()  # what is not installed is said before training, not after it
+    folder = Path(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The folder {output!r} cannot be created: {error.strerror}.") from error
+    train, test = split(folder, seed)
+    real, _ = read_file(train)
+    name = Path(penguins()).name
+    log.info("Learning %d penguins of %s for up to %g minutes", len(real), name, minutes)
+    with training_progress() as on_step:
+        model = TabMT(minutes=minutes, seed=seed).fit(train, on_step=on_step)
+    model.save(folder / "penguins.tabmt")
+    synthetic = model.sample(len(real), seed=seed + 1, output="arrow")
+    write_file(folder / "synthetic.csv", model.schema_, [synthetic])
+
+    lines = side_by_side(in_schema_types(real, model.schema_), synthetic, model.schema_)
+    show_table(("column", "real", "synthetic"), lines, "median (5 % to 95 %), or shares")
+    rows = [
+        tuple("" if value is None else str(value) for value in row.values())
+        for row in synthetic.slice(0, 5).to_pylist()
+    ]
+    show_table(tuple(model.schema_.names), rows, "five synthetic rows")
+
+    log.info("Comparing them with the penguins that were kept for the evaluation")
+    evaluator = Evaluator.of(train, test, target="species", seed=seed)
+    logging.getLogger("tabmt.evaluation.evaluate").setLevel(logging.WARNING)
+    evaluated = evaluator.evaluate(folder / "synthetic.csv", name="synthetic.csv")
+    write_report(evaluator, [evaluated], folder / "report.html")
+    for sentence in verdict(evaluated.evaluation):
+        click.echo(sentence)
+    click.echo(f"The report is {folder / 'report.html'}; the model and the rows are beside it.")

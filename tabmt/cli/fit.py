@@ -1,0 +1,193 @@
+"""The commands around fitting: schema, fit, info."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from tabmt.cli.console import is_main_process, show_model, training_progress
+from tabmt.cli.options import (
+    INTERRUPTED,
+    GroupedCommand,
+    GroupedOption,
+    engine_option,
+    given_on_command_line,
+    model_to_write,
+    options_from,
+    read_config,
+)
+from tabmt.config import CodecConfig, Missing, NetworkConfig, TrainConfig
+from tabmt.errors import UserError
+
+log = logging.getLogger(__name__)
+
+
+@click.command()
+@click.argument("table")
+@click.option("--output", "-o", help="write to this file instead of standard output")
+@click.option("--schema", "overrides", help="schema file with your changes to the inferred schema")
+@click.option(
+    "--missing",
+    type=click.Choice(get_args(Missing)),
+    default=CodecConfig.missing,
+    show_default=True,
+    help="what the schema says about columns with missing values",
+)
+def schema(table: str, output: str | None, overrides: str | None, missing: Any) -> None:
+    """Show the kind of each column of TABLE, and why.
+
+    The result is JSON. Edit it and pass it to `fit --schema`; entries that you do not change may be
+    left out.
+
+    \b
+    Example:
+      tabmt schema people.csv -o schema.json
+    """
+    from tabmt.data.files import write_text
+    from tabmt.data.infer import infer_schema
+    from tabmt.data.overrides import read_overrides
+
+    found = infer_schema(table, missing=missing, overrides=read_overrides(overrides))
+    text = json.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        write_text(Path(output), text)
+
+
+@click.command(cls=GroupedCommand)
+@click.argument("table")
+@click.option(
+    "--output",
+    "-o",
+    required=True,
+    cls=GroupedOption,
+    group="Output",
+    help="model file to write, NAME.tabmt",
+)
+@click.option(
+    "--resume",
+    is_flag=True,
+    cls=GroupedOption,
+    group="Output",
+    help="continue an interrupted fit of the same model file",
+)
+@click.option(
+    "--schema",
+    "schema_file",
+    cls=GroupedOption,
+    group="Data",
+    help="schema file, as `tabmt schema` writes it",
+)
+@click.option(
+    "--from",
+    "start",
+    cls=GroupedOption,
+    group="Data",
+    help="continue training this model on new rows, with its schema",
+)
+@click.option(
+    "--config",
+    "config_file",
+    cls=GroupedOption,
+    group="Training",
+    help="TOML file of settings, or a preset of the paper: S, M, L",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    cls=GroupedOption,
+    group="Training",
+    help="random seed; the same seed gives the same model",
+)
+@click.option(
+    "--store",
+    cls=GroupedOption,
+    group="Data",
+    help="folder in which encoded files larger than memory are kept for the next fit",
+)
+@engine_option("encode files larger than memory", cls=GroupedOption, group="Hardware")
+@options_from(CodecConfig, NetworkConfig, TrainConfig)
+def fit(
+    table: str,
+    output: str,
+    resume: bool,
+    schema_file: str | None,
+    start: str | None,
+    config_file: str | None,
+    seed: int,
+    store: str | None,
+    engine: Any,
+    **settings: Any,
+) -> None:
+    """Learn TABLE and write a model.
+
+    TABLE is a CSV, Parquet or Arrow file, a folder of such files, or a pattern such as
+    'months/*.csv'. Training ends after --steps or --minutes, or earlier when the validation loss no
+    longer improves. Options given here override those in --config. Checkpoints are saved on the
+    way: if the command is interrupted, run it again with --resume.
+
+    \b
+    Example:
+      tabmt fit people.csv -o people.tabmt --minutes 5
+    """
+    target = model_to_write(output)
+    checkpoint = target.with_name(target.name + ".checkpoint")
+    if resume and not checkpoint.exists():
+        raise UserError(f"There is no unfinished run to resume: no file {str(checkpoint)!r}.")
+    if checkpoint.exists() and not resume:
+        raise UserError(
+            f"There is an unfinished run in {str(checkpoint)!r}. Continue it with --resume, or "
+            "delete the file to start again."
+        )
+    from tabmt.estimator import TabMT
+
+    is_main = is_main_process()
+    if config_file is not None:
+        settings |= read_config(config_file, settings) | given_on_command_line(settings)
+    model = TabMT(seed=seed, **settings)
+    before = None if start is None else TabMT.load(start)
+    try:
+        with training_progress() as on_step:
+            model.fit(
+                table,
+                schema=schema_file,
+                continue_from=before,
+                checkpoint=checkpoint,
+                resume=resume,
+                store=store,
+                engine=engine,
+                on_step=on_step,
+            )
+    except KeyboardInterrupt:
+        if checkpoint.exists():
+            log.warning("Interrupted; run the same command with --resume to continue.")
+        raise SystemExit(INTERRUPTED) from None
+    if is_main:  # of several processes, one writes
+        model.save(target)
+        checkpoint.unlink(missing_ok=True)
+        log.info("wrote %s", target)
+
+
+@click.command()
+@click.argument("model")
+@click.option("--json", "as_json", is_flag=True, help="everything, as JSON")
+def info(model: str, as_json: bool) -> None:
+    """Show how MODEL was fitted and what it knows.
+
+    \b
+    Example:
+      tabmt info people.tabmt
+    """
+    from tabmt.estimator import TabMT
+
+    loaded = TabMT.load(model)
+    if as_json:
+        everything = {"card": loaded.card_.to_json(), "schema": loaded.schema_.to_json()}
+        click.echo(json.dumps(everything, indent=2, ensure_ascii=False))
+        return
+    show_model(model, loaded.model_)

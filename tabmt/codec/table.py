@@ -1,0 +1,229 @@
+"""A whole table as one matrix of integers, and back.
+
+    tokens: int64 (rows, columns). A cell is a code 0 .. size-1 of its column, or MASK.
+
+Missing values are the last code of their column (learned), or MASK (masked, as in the paper).
+Columns without a choice (constants, ids that are never missing) have no place in the matrix; the
+codec alone returns them. Nothing here knows about networks.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tabmt.codec.columns import (
+    Bounds,
+    CodedColumn,
+    Decoding,
+    codec_from_parts,
+    fit_codec,
+)
+from tabmt.config import CodecConfig, Decode
+from tabmt.data.dataset import Dataset
+from tabmt.data.schema import Column, Schema, Source, check_names, unknown_column
+from tabmt.data.typed import TypedColumn, TypedTable, parse_column
+from tabmt.errors import UserError
+from tabmt.json_files import require
+from tabmt.seeds import derive, numpy_stream
+from tabmt.tokens import MASK, TokenStore, pack
+
+
+@dataclass(frozen=True)
+class ScoredCells:
+    """A table as tokens for its likelihood, with what the tokens do not say; (rows, C) each."""
+
+    tokens: np.ndarray  # MASK where a value is unseen
+    unseen: np.ndarray  # bool
+    log_shares: np.ndarray  # of each number inside its code, 0 where it is all of it
+    changed_constants: np.ndarray  # (rows,): how many constant columns hold another value
+
+
+@dataclass(frozen=True)
+class TableCodec:
+    """All columns of a table, with or without a place in the token matrix."""
+
+    schema: Schema
+    coded: tuple[CodedColumn, ...]
+
+    @classmethod
+    def fit(
+        cls,
+        columns: Iterable[TypedColumn],
+        source: Source,
+        rules: Mapping[str, str],
+        config: CodecConfig,
+        seed: int,
+    ) -> "TableCodec":
+        """Fit one column after the other, so that only one has to be in memory."""
+        coded = tuple(fit_column(typed, config, seed) for typed in columns)
+        return cls(Schema(tuple(one.column for one in coded), source, dict(rules)), coded)
+
+    @cached_property
+    def token_columns(self) -> list[CodedColumn]:
+        """The columns of the token matrix, in its order."""
+        return [coded for coded in self.coded if coded.has_tokens]
+
+    @cached_property
+    def token_index(self) -> dict[str, int]:
+        """Name -> column of the token matrix."""
+        return {coded.name: index for index, coded in enumerate(self.token_columns)}
+
+    @property
+    def sizes(self) -> list[int]:
+        """The number of codes of each column of the token matrix."""
+        return [coded.size for coded in self.token_columns]
+
+    def __getitem__(self, name: str) -> CodedColumn:
+        return self.coded[self.schema.names.index(name)]
+
+    def find(self, name: Any, what: str) -> CodedColumn:
+        """A column that a user names; `what` begins the sentence if it does not exist."""
+        names = self.schema.names
+        if name not in names:
+            raise UserError(f"{what} {name!r}, {unknown_column(str(name), names)}")
+        return self[name]
+
+    # --- tables to tokens ------------------------------------------------------------------
+
+    def parse(self, table: pa.Table) -> TypedTable:
+        """The columns of a table, each in its own type."""
+        self.check_columns(table.column_names)
+        typed = (parse_column(table.column(c.name), c) for c in self.schema.columns)
+        return TypedTable.of(typed)
+
+    def encode(self, table: TypedTable, warned: set[str] | None = None) -> TokenStore:
+        """The tokens of a table, for training."""
+        codes = self._codes(table.columns.values(), warned)
+        return TokenStore(pack(codes, self.sizes, table.num_rows))
+
+    def pack(self, dataset: Dataset, warned: set[str] | None = None) -> np.ndarray:
+        """The tokens of a table in packed rows, with one of its columns in memory at a time."""
+        self.check_columns(dataset.column_names)
+        typed = (parse_column(dataset.column(c.name), c) for c in self.schema.columns)
+        return pack(self._codes(typed, warned), self.sizes, dataset.num_rows)
+
+    def _codes(
+        self, columns: Iterable[TypedColumn], warned: set[str] | None
+    ) -> Iterator[np.ndarray]:
+        """The codes of each token column; the other columns are only checked."""
+        for coded, typed in zip(self.coded, columns, strict=True):
+            codes = coded.encode_checked(typed, warned=warned)
+            if coded.has_tokens:
+                yield codes
+
+    def encode_partial(
+        self, table: pa.Table, *, leave: Iterable[str] = (), warned: set[str] | None = None
+    ) -> np.ndarray:
+        """Tokens of rows that are to be completed, (rows, C): missing values, and columns that the
+        table does not have, are MASK. In the columns of `leave` a missing value is known to be
+        missing, if the model has learned that."""
+        self.check_columns(table.column_names, all_of_them=False)
+        leave = set(leave)
+        tokens = np.full((table.num_rows, len(self.token_columns)), MASK, np.int64)
+        for index, coded in enumerate(self.token_columns):
+            if coded.name in table.column_names:
+                typed = parse_column(table.column(coded.name), coded.column)
+                codes = coded.encode_checked(typed, missing_expected=True, warned=warned)
+                if coded.missing_code is not None and coded.name not in leave:
+                    codes = np.where(codes == coded.missing_code, MASK, codes)
+                tokens[:, index] = codes
+        return tokens
+
+    def encode_scored(self, table: pa.Table) -> ScoredCells:
+        """Tokens for the likelihood of a table, which may hold values that were never seen."""
+        typed = self.parse(table)
+        changed = np.zeros(table.num_rows, np.int64)
+        for coded in self.coded:
+            if coded.column.kind == "constant" and not coded.has_tokens:
+                changed += coded.encode(typed.columns[coded.name])[1]
+        shape = (table.num_rows, len(self.token_columns))
+        tokens, unseen = np.full(shape, MASK, np.int64), np.zeros(shape, bool)
+        log_shares = np.zeros(shape)
+        for index, coded in enumerate(self.token_columns):
+            own = typed.columns[coded.name]
+            codes, is_unseen = coded.encode(own)
+            shares, impossible = coded.codec.log_shares(own.known, codes[own.is_known])
+            is_unseen[own.is_known] |= impossible
+            log_shares[own.is_known, index] = shares
+            log_shares[is_unseen, index] = 0.0
+            tokens[:, index] = np.where(is_unseen, MASK, codes)
+            unseen[:, index] = is_unseen
+        return ScoredCells(tokens, unseen, log_shares, changed)
+
+    def check_columns(self, names: list[str], *, all_of_them: bool = True) -> None:
+        """Refuse a table with columns that the model does not know, or without some it does."""
+        check_names(names)
+        for name in self.schema.names:
+            if all_of_them and name not in names:
+                raise UserError(
+                    f"The table has no column {name!r}, which the model was fitted with; "
+                    f"it has: {', '.join(names)}."
+                )
+        for name in names:
+            if name not in self.schema.names:
+                raise UserError(
+                    f"The table has a column {name!r}, which the model does not know; remove it."
+                )
+
+    # --- tokens to tables ------------------------------------------------------------------
+
+    def decode(
+        self,
+        tokens: np.ndarray,
+        *,
+        seed: int,
+        first_row: int = 0,
+        how: Decode = "inside",
+        within: Mapping[str, Bounds] | None = None,
+    ) -> pa.Table:
+        """A table of the types that users get back, whose first row has the number `first_row`.
+
+        `within` bounds the numbers of some columns, in units.
+        """
+        arrays = []
+        for coded in self.coded:
+            codes = np.zeros(len(tokens), np.int64)
+            if coded.has_tokens:
+                codes = tokens[:, self.token_index[coded.name]]
+            rng = numpy_stream(seed, "decode", coded.name, first_row)
+            bounds = None if within is None else within.get(coded.name)
+            arrays.append(coded.decode(codes, Decoding(rng, how, bounds, first_row, seed)))
+        return pa.Table.from_arrays(arrays, schema=self.schema.arrow)
+
+    # --- on disk ---------------------------------------------------------------------------
+
+    def to_parts(self) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Arrays and JSON that, together with the schema, are the codec."""
+        arrays: dict[str, np.ndarray] = {}
+        entries = []
+        for index, coded in enumerate(self.coded):
+            own, entry = coded.codec.to_parts()
+            arrays |= {f"{index}.{key}": array for key, array in own.items()}
+            entries.append(entry)
+        return arrays, entries
+
+    @classmethod
+    def from_parts(
+        cls, schema: Schema, arrays: Mapping[str, np.ndarray], entries: Any
+    ) -> "TableCodec":
+        """The inverse of `to_parts`. Raises ValueError if the parts do not fit together."""
+        require(
+            isinstance(entries, list) and len(entries) == len(schema.columns),
+            "the codecs are not those of the columns",
+        )
+        coded = []
+        for index, (column, entry) in enumerate(zip(schema.columns, entries, strict=True)):
+            prefix = f"{index}."
+            own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+            coded.append(CodedColumn(column, codec_from_parts(own, entry)))
+        return cls(schema, tuple(coded))
+
+
+def fit_column(typed: TypedColumn, config: CodecConfig, seed: int) -> CodedColumn:
+    """The codec of one column of a table that is fitted with `seed`."""
+    column: Column = typed.column
+    return CodedColumn(column, fit_codec(typed, config, derive(seed, "codec", column.name)))

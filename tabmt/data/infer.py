@@ -1,0 +1,595 @@
+"""Find out what each column of a table is, and say why.
+
+A column passes these steps: how is its text read, what kind is it, how fine are its values, what
+happens to its missing values. What users set in a schema is applied, and checked, on the way.
+Very large tables are inferred from some of their rows; then all rows are scanned for what differs.
+"""
+
+import dataclasses
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tabmt import parallel
+from tabmt.config import Missing
+from tabmt.data import text_formats
+from tabmt.data.dataset import Dataset
+from tabmt.data.missing import (
+    contains,
+    missing_scalar,
+    missing_texts_in,
+    nan_to_null,
+    read_text,
+    to_null,
+)
+from tabmt.data.overrides import EDITABLE, Overrides, parse_overrides
+from tabmt.data.schema import Column, Kind, Schema, check_names
+from tabmt.data.typed import TypedColumn, declared_categories, parse_column
+from tabmt.data.types import check_learnable, is_number, is_text, is_time, plain_array, value_type
+from tabmt.data.units import find_decimals, raw_values, time_step, time_too_wide, too_wide
+from tabmt.errors import UserError
+
+log = logging.getLogger(__name__)
+
+FEW_VALUES = 10  # whole numbers with so few distinct values are categories ...
+ROWS_PER_VALUE = 5  # ... if each occurs this often on average
+LEAST_ID_ROWS = 20  # in fewer rows, unique or consecutive values may be chance
+KEY_NAME = re.compile(
+    r"(?i:(^|[\W_])(id|key|uuid|guid|index|idx|row_?number|row_?id|unnamed: \d+)$)"
+    r"|[a-z](Id|ID|Key|Number)$"
+    r"|^$|^__index_level_\d+__$"  # how pandas writes an index into a file
+)
+SAMPLED_ROWS = 2**25  # by which a larger table is inferred: such a column of text is a gigabyte
+
+
+def infer_schema(
+    table: Any, *, missing: Missing = "learned", overrides: Mapping[str, Any] | None = None
+) -> Schema:
+    """The schema of a table of any size, with a reason for each column.
+
+    `overrides` is the content of a schema file: its columns may be few, and of each only what
+    differs has to be given.
+    """
+    dataset = Dataset.open(table)
+    inference = Inference.of(dataset, missing, overrides)
+    some = dataset.sample(SAMPLED_ROWS)
+    columns = {typed.column.name: typed.column for typed in inference.columns(some)}
+    if some.num_rows < dataset.num_rows:
+        for name in scan(dataset, columns, inference.overrides).differing:
+            columns[name] = inference.column(name, dataset.column(name)).column
+    return Schema(tuple(columns.values()), dataset.source, inference.overrides.rules)
+
+
+@dataclass(frozen=True)
+class Inference:
+    """How the columns of one table are inferred."""
+
+    untyped: bool  # whether the table comes from a CSV file, whose columns are all text
+    missing: Missing  # what happens to missing values, unless a user says otherwise
+    overrides: Overrides
+
+    @classmethod
+    def of(
+        cls, dataset: Dataset, missing: Missing, overrides: Mapping[str, Any] | None
+    ) -> "Inference":
+        check_not_empty(dataset)
+        parsed = parse_overrides(overrides, dataset.column_names)
+        return cls(dataset.source.kind == "csv", missing, parsed)
+
+    def columns(self, dataset: Dataset) -> Iterator[TypedColumn]:
+        """One column after the other, so that only one has to be in memory."""
+        for name in dataset.column_names:
+            yield self.column(name, dataset.column(name))
+
+    def column(self, name: str, array: pa.ChunkedArray) -> TypedColumn:
+        return _infer_column(name, array, self, self.overrides.of(name))
+
+
+def check_not_empty(dataset: Dataset) -> None:
+    if dataset.num_columns == 0:
+        raise UserError("The table has no columns.")
+    if dataset.num_rows == 0:
+        raise UserError("The table has no rows, so there is nothing to learn.")
+    check_names(dataset.column_names)
+
+
+# --- one column ----------------------------------------------------------------------------
+
+
+def _infer_column(
+    name: str, array: pa.ChunkedArray, inference: Inference, entries: Mapping[str, Any]
+) -> TypedColumn:
+    reading = _find_reading(name, array, entries, inference.overrides.missing_text)
+    entries = _without_outdated(name, array, inference, entries, reading)
+    check_learnable(name, array.type)
+    values, nan_note = _read_values(array, reading, inference.untyped)
+    known = values.drop_null()
+    inferred = _find_kind(name, known, values.null_count, pa.types.is_dictionary(array.type))
+    kind, reason = _apply_kind(name, entries, inferred, known, values.null_count)
+    decimals, step, precision_reason = _find_precision(name, kind, known, entries)
+    _check_missing_text_outside(name, kind, reading, known, decimals)
+    stays_text = not inference.untyped and kind not in ("numeric", "datetime")
+    reading = reading.as_plain_text() if stays_text else reading
+    dtype = values.type if reading.format is not None and inference.untyped else array.type
+    column = Column(
+        name=name,
+        kind=kind,
+        dtype=str(dtype),
+        missing=_missing_mode(name, entries, inference.missing, known, values.null_count),
+        decimals=decimals,
+        time_step=step,
+        format=reading.format,
+        missing_text=reading.missing_text,
+        quantizer=entries.get("quantizer"),
+        max_bins=entries.get("max_bins"),
+        reason=reading.reason + reason + precision_reason + nan_note + reading.note,
+    )
+    _check_fixed_entries(column, entries, FIXED if kind == inferred[0] else ("dtype",))
+    chosen = {
+        "kind": kind != inferred[0],
+        "missing": column.missing not in ("none", inference.missing),
+        "missing_text": reading.set_by_user and not reading.also_automatic,
+        "decimals": bool(precision_reason),
+        "quantizer": column.quantizer is not None,
+        "max_bins": column.max_bins is not None,
+    }
+    before = entries.get("set_by_user", ())
+    set_by_user = tuple(key for key in EDITABLE if chosen[key] or key in before)
+    column = dataclasses.replace(column, set_by_user=set_by_user)
+    if stays_text and is_text(array.type):
+        return parse_column(array, column)
+    return TypedColumn(column, values, declared_categories(array, values.type))
+
+
+FIXED = ("dtype", "time_step", "format")  # a schema file repeats them, but cannot change them
+
+
+def _check_fixed_entries(
+    column: Column, entries: Mapping[str, Any], fixed: tuple[str, ...]
+) -> None:
+    """Refuse to change what follows from the table."""
+    for key in fixed:
+        if key in entries and entries[key] != getattr(column, key):
+            raise UserError(
+                f"The schema sets {key} of column {column.name!r} to {entries[key]!r}, but the "
+                f"table has {getattr(column, key)!r}; you can set: {', '.join(EDITABLE)}."
+            )
+
+
+# --- how text is read ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the text of a column is read. Columns of other types have no format."""
+
+    format: str | None = None
+    dtype: pa.DataType | None = None
+    missing_text: str | None = None
+    set_by_user: bool = False  # whether a user named the missing_text ...
+    also_automatic: bool = False  # ... although it would have been recognised anyway
+    reason: str = ""
+    hint: str = ""
+
+    @property
+    def note(self) -> str:
+        """The hint, unless the text that it is about was recognised as missing."""
+        return self.hint if self.missing_text is None or self.set_by_user else ""
+
+    def as_plain_text(self) -> "Reading":
+        """For a column that stays text: only a missing_text that a user named still counts."""
+        if self.set_by_user:
+            return dataclasses.replace(self, format="text")
+        return Reading(hint=self.hint)
+
+
+def recognise(texts: pa.Array | pa.ChunkedArray, missing_text: str | None = None) -> Reading | None:
+    """How texts are read as numbers or dates, all of them; None if they are plain text.
+
+    A user's `missing_text` is a missing value, and every missing value is written so.
+    """
+    words = pc.unique(texts).cast(pa.string())
+    has_nulls = words.null_count > 0
+    words = words.drop_null()
+    set_by_user = missing_text is not None
+    if not set_by_user:
+        spellings = missing_texts_in(words)
+        if len(spellings) + has_nulls > 1:
+            return None  # two spellings of a missing value could not both be written back
+        missing_text = spellings[0] if spellings else None
+    if missing_text is not None:
+        words = words.filter(pc.not_equal(words, missing_text))
+    found = text_formats.find_format(words)
+    user_note = ""
+    if set_by_user:
+        also = f"; empty cells too, and they are returned as {missing_text!r}" if has_nulls else ""
+        user_note = f"{missing_text!r} is missing, set in the schema{also}; "
+    if found is None:
+        if not set_by_user:
+            return None
+        return Reading("text", pa.string(), missing_text, set_by_user, reason=user_note)
+    automatic = missing_text is not None and not set_by_user
+    marker = f", {missing_text!r} as missing" if automatic else ""
+    reason = f"text read as {found.description}{marker}; {user_note}"
+    return Reading(found.name, found.dtype, missing_text, set_by_user, reason=reason)
+
+
+def _find_reading(
+    name: str,
+    array: pa.ChunkedArray,
+    entries: Mapping[str, Any],
+    table_missing_text: str | None,
+) -> Reading:
+    """How a column is read: by its own `missing_text`, by the table's, or by what it contains."""
+    missing_text = entries.get("missing_text")
+    if "missing_text" in entries:
+        table_missing_text = None
+    if not is_text(value_type(array.type)):
+        return _reading_of_values(name, array, missing_text, table_missing_text)
+    words = pc.unique(array).cast(pa.string())
+    if table_missing_text is not None and contains(words, table_missing_text):
+        missing_text = table_missing_text
+    if pa.types.is_dictionary(array.type):
+        if missing_text is None:
+            return Reading()
+        raise UserError(
+            f"The schema says that {missing_text!r} is missing, but column {name!r} is not text: "
+            "it is declared as categories. Convert it to text, or set its missing_text to null."
+        )
+    if missing_text is not None:
+        return _reading_by_user(name, words, missing_text)
+    reading = recognise(words) or Reading()
+    if not (spellings := missing_texts_in(words)):
+        return reading
+    hint = f"; {spellings[0]!r} is a word here, unless missing_text says that it is missing"
+    return dataclasses.replace(reading, hint=hint)
+
+
+def _reading_by_user(name: str, words: pa.Array, missing_text: str) -> Reading:
+    by_itself = recognise(words)
+    if by_itself is not None and by_itself.missing_text is not None:
+        if by_itself.missing_text != missing_text:
+            raise _two_spellings(name, by_itself.missing_text, missing_text)
+        return dataclasses.replace(by_itself, set_by_user=True, also_automatic=True)
+    reading = recognise(words, missing_text)
+    assert reading is not None
+    if reading.format == "text":
+        spellings = missing_texts_in(words)
+        rest = words.filter(pc.invert(pc.is_in(words, pa.array(spellings, pa.string()))))
+        if spellings and missing_text not in spellings and len(rest.drop_null()) > 1:
+            without = recognise(rest, missing_text)
+            if without is not None and without.format != "text":
+                raise _two_spellings(name, spellings[0], missing_text)
+    if contains(words, missing_text):
+        return reading
+    hint = f"; no row contains {missing_text!r}, the missing_text of the schema"
+    return dataclasses.replace(reading, hint=hint)
+
+
+def _two_spellings(name: str, found: str, missing_text: str) -> UserError:
+    return UserError(
+        f"Column {name!r} writes missing values as {found!r}, but the schema sets missing_text to "
+        f"{missing_text!r}. Write them all alike, or set missing_text of this column to null."
+    )
+
+
+def _reading_of_values(
+    name: str, array: pa.ChunkedArray, missing_text: str | None, table_missing_text: str | None
+) -> Reading:
+    """A column that is not text, in which missing values are not written as text."""
+    if missing_text is not None:
+        raise UserError(
+            f"The schema sets missing_text of column {name!r} to {missing_text!r}, but its values "
+            f"are {array.type}; missing_text is for text. Leave these cells empty in the table."
+        )
+    dtype = value_type(array.type)
+    value = missing_scalar(dtype, None, table_missing_text)
+    if value is None or not contains(pc.unique(array.cast(dtype)), value):
+        return Reading()
+    return Reading(hint=f"; {table_missing_text!r} is a value here: missing_text is for text")
+
+
+def _read_values(array: pa.ChunkedArray, reading: Reading, untyped: bool) -> tuple[pa.Array, str]:
+    """The values that a column stands for, with nulls for missing values, and a note on NaN."""
+    values = plain_array(array)
+    if reading.format is not None:
+        dtype = reading.dtype if untyped else text_formats.read_type(reading.format)
+        assert dtype is not None
+        values = read_text(values, reading.format, dtype, reading.missing_text)
+    without_nan = nan_to_null(values)
+    count = without_nan.null_count - values.null_count
+    return without_nan, f"; {count} NaN are read as missing" if count else ""
+
+
+def _without_outdated(
+    name: str,
+    array: pa.ChunkedArray,
+    inference: Inference,
+    entries: Mapping[str, Any],
+    reading: Reading,
+) -> Mapping[str, Any]:
+    """Entries that a schema file only repeats from before its missing_text was set.
+
+    `tabmt schema` writes every entry. When a user then adds a missing_text, the others still say
+    what was inferred without it, which is no choice of the user's.
+    """
+    if not reading.set_by_user or "reason" not in entries:
+        return entries
+    plain = dataclasses.replace(inference, overrides=Overrides())
+    before = dataclasses.asdict(_infer_column(name, array, plain, {}).column)
+    chosen = entries.get("set_by_user", ())
+    return {key: value for key, value in entries.items() if key in chosen or value != before[key]}
+
+
+def _check_missing_text_outside(
+    name: str, kind: Kind, reading: Reading, known: pa.Array, decimals: int | None
+) -> None:
+    """A number between the others could be generated, and would then be missing."""
+    if not reading.set_by_user or reading.format is None or kind not in ("numeric", "datetime"):
+        return
+    missing = missing_scalar(known.type, reading.format, reading.missing_text)
+    if missing is None:
+        return
+    ends = pc.min_max(known).as_py()
+    low, high = ends["min"], ends["max"]
+    if decimals is not None:
+        low, high = round(low, decimals), round(high, decimals)
+    if low <= missing.as_py() <= high:
+        raise UserError(
+            f"The schema sets missing_text of column {name!r} to {reading.missing_text!r}, which "
+            f"lies between its values ({low} to {high}) and could be generated. Leave these cells "
+            "empty, or set its kind to categorical."
+        )
+
+
+# --- what kind of column it is -------------------------------------------------------------
+
+
+def _find_kind(
+    name: str, known: pa.Array, missing_count: int, is_dictionary: bool
+) -> tuple[Kind, str]:
+    """The kind of a column by its known values, and why."""
+    if len(known) == 0:
+        return "constant", "every value is missing"
+    distinct = pc.count_distinct(known).as_py()
+    if distinct == 1 and missing_count == 0:
+        return "constant", "the same value in every row"
+    if is_dictionary:
+        return "categorical", f"declared as categories, {distinct} in use"
+    if pa.types.is_boolean(known.type):
+        return "categorical", "booleans"
+    if is_text(known.type):
+        return _kind_of_text(known, distinct)
+    if is_time(known.type):
+        return _kind_of_times(known)
+    return _kind_of_numbers(name, known, distinct)
+
+
+def _kind_of_text(known: pa.Array, distinct: int) -> tuple[Kind, str]:
+    if distinct == len(known) and len(known) >= LEAST_ID_ROWS:
+        return "id", "text that is unique in every row"
+    many = distinct > len(known) / 2 and distinct >= LEAST_ID_ROWS
+    hint = "; almost all are unique: with kind id, new ones would be generated" if many else ""
+    return "categorical", f"text with {distinct} distinct values{hint}"
+
+
+def _kind_of_times(known: pa.Array) -> tuple[Kind, str]:
+    if time_too_wide(raw_values(known), known.type):
+        return "categorical", "times with more digits than float64 has"
+    if pa.types.is_duration(known.type):
+        return "numeric", "durations"
+    return "datetime", f"values of type {known.type}"
+
+
+def _kind_of_numbers(name: str, known: pa.Array, distinct: int) -> tuple[Kind, str]:
+    raw = raw_values(known)
+    whole = _all_whole(raw, known.type)
+    finite = raw[np.isfinite(raw)] if raw.dtype.kind == "f" else raw
+    if len(finite) == 0:
+        return "categorical", "only infinite values"
+    unique = distinct == len(known) == len(finite)
+    if whole and unique and not pa.types.is_decimal(known.type):
+        enough = len(known) >= LEAST_ID_ROWS
+        if KEY_NAME.search(name):
+            named = "a column named like a key" if name else "a column without a name"
+            return "id", f"unique whole numbers in {named}"
+        if enough and int(raw.max()) - int(raw.min()) == len(raw) - 1:
+            return "id", "consecutive whole numbers"
+        if enough and too_wide(raw):
+            return "id", "unique whole numbers, spread over more than 2^53"
+    if raw.dtype.kind != "f" and (raw.dtype == object or too_wide(raw)):
+        return "categorical", "numbers with more digits than float64 has"
+    if whole and distinct <= FEW_VALUES and len(known) >= ROWS_PER_VALUE * distinct:
+        return "categorical", f"{distinct} distinct whole numbers: treated as categories"
+    infinite = len(raw) - len(finite)
+    also = f"; {infinite} infinite values have codes of their own" if infinite else ""
+    what = "whole numbers" if whole else "numbers"
+    return "numeric", f"{what} with {distinct} distinct values{also}"
+
+
+def _all_whole(raw: np.ndarray, dtype: pa.DataType) -> bool:
+    if raw.dtype.kind != "f":
+        return not pa.types.is_decimal(dtype) or dtype.scale <= 0
+    finite = raw[np.isfinite(raw)]
+    return bool(np.all(finite == np.floor(finite)))
+
+
+def _apply_kind(
+    name: str,
+    entries: Mapping[str, Any],
+    inferred: tuple[Kind, str],
+    known: pa.Array,
+    missing_count: int,
+) -> tuple[Kind, str]:
+    """The kind that a user has set, if the values allow it, or the inferred one."""
+    kind, reason = inferred
+    wanted = entries.get("kind")
+    if wanted is None or wanted == kind:
+        return kind, reason
+    possible = _possible_kinds(known)
+    if wanted not in possible:
+        raise UserError(
+            f"The schema calls column {name!r} {wanted}, but its values are {known.type}"
+            f"{' with missing values' if missing_count else ''}; it can be: {', '.join(possible)}."
+        )
+    return wanted, f"set in the schema (inferred: {kind}, {reason})"
+
+
+def _possible_kinds(known: pa.Array) -> list[str]:
+    if len(known) == 0:
+        return ["constant"]
+    possible = ["categorical"]
+    if is_text(known.type):
+        possible += ["id"]
+    elif is_time(known.type):
+        if not time_too_wide(raw_values(known), known.type):
+            possible += ["numeric"] if pa.types.is_duration(known.type) else ["datetime"]
+    elif is_number(known.type):
+        raw = raw_values(known)
+        finite = raw.dtype.kind != "f" or bool(np.isfinite(raw).all())
+        if raw.dtype.kind == "f" or not (raw.dtype == object or too_wide(raw)):
+            possible += ["numeric"]
+        if finite and _all_whole(raw, known.type) and not pa.types.is_decimal(known.type):
+            possible += ["id"]
+    return possible
+
+
+def _find_precision(
+    name: str, kind: Kind, known: pa.Array, entries: Mapping[str, Any]
+) -> tuple[int | None, str | None, str]:
+    """Decimals of numbers, time step of times, and a reason if a user has set the decimals."""
+    if kind == "datetime" or (kind == "numeric" and pa.types.is_duration(known.type)):
+        return None, time_step(known), ""
+    if kind != "numeric":
+        return None, None, ""
+    decimals = find_decimals(raw_values(known), known.type)
+    wanted = entries.get("decimals")
+    if wanted is None or wanted == decimals:
+        return decimals, None, ""
+    if not pa.types.is_floating(known.type):
+        raise UserError(
+            f"The schema sets decimals of column {name!r} to {wanted}, but its values are "
+            f"{known.type}; only floats can be rounded."
+        )
+    return wanted, None, f"; decimals set in the schema (inferred: {decimals})"
+
+
+def _missing_mode(
+    name: str, entries: Mapping[str, Any], default: Missing, known: pa.Array, missing_count: int
+) -> Any:
+    if not missing_count or len(known) == 0:
+        return "none"
+    mode = entries.get("missing", default)
+    if mode == "none":
+        raise UserError(
+            f"The schema says that column {name!r} has no missing values, but it has "
+            f"{missing_count}. Set missing to learned or masked."
+        )
+    return mode
+
+
+# --- very large tables ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scan:
+    """What all rows of a large table say about columns that were inferred from some of them."""
+
+    differing: list[str]  # columns that have to be inferred from all their rows
+    categories: Mapping[str, pa.Array]  # all distinct values of categorical columns, sorted
+
+
+@dataclass(frozen=True)
+class ColumnScan:
+    """What one fragment of a table holds of a column."""
+
+    missing_count: int = 0
+    distinct: pa.Array | None = None  # of categorical and constant columns
+    same_format: bool = True
+
+
+def scan(dataset: Dataset, columns: Mapping[str, Column], overrides: Overrides) -> Scan:
+    """Read all rows: kinds and bins come from a sample, but a category that is left out could
+    never be learned, and a column may turn out to be different."""
+    log.info(
+        "inferring kinds and number bins from %s of %s rows, categories from all",
+        f"{dataset.sample(SAMPLED_ROWS).num_rows:,}",
+        f"{dataset.num_rows:,}",
+    )
+    differing: set[str] = set()
+    categories: dict[str, pa.Array] = {}
+    work = ScanFragment(columns, overrides)
+    for found in parallel.each(work, dataset.fragments(), workers=parallel.cores()):
+        for name, one in found.items():
+            if not one.same_format or (one.missing_count and columns[name].missing == "none"):
+                differing.add(name)
+            if one.distinct is not None:
+                before = categories.get(name, one.distinct[:0])
+                categories[name] = pc.unique(pa.concat_arrays([before, one.distinct]))
+    differing |= {
+        name
+        for name, distinct in categories.items()
+        if columns[name].kind == "constant" and len(distinct) > 1
+    }
+    for name in differing:
+        log.info("column %r differs outside the sampled rows; reading the whole column", name)
+    return Scan(
+        [name for name in columns if name in differing],
+        {
+            name: distinct.take(pc.sort_indices(distinct))
+            for name, distinct in categories.items()
+            if columns[name].kind == "categorical" and name not in differing
+        },
+    )
+
+
+@dataclass(frozen=True)
+class ScanFragment:
+    columns: Mapping[str, Column]
+    overrides: Overrides
+
+    def __call__(self, fragment: Dataset) -> dict[str, ColumnScan]:
+        return {
+            name: self._scan(fragment.column(name), column) for name, column in self.columns.items()
+        }
+
+    def _scan(self, array: pa.ChunkedArray, column: Column) -> ColumnScan:
+        by_user = self._missing_text_by_user(column.name)
+        if by_user not in (None, column.missing_text) and is_text(value_type(array.type)):
+            words = pc.unique(array).cast(pa.string())
+            if contains(words, by_user):
+                return ColumnScan(same_format=False)
+        if not self._same_format(array, column, by_user):
+            return ColumnScan(same_format=False)
+        typed = parse_column(array, column)
+        distinct = None
+        if column.kind in ("categorical", "constant"):
+            distinct = pc.unique(typed.known)
+        return ColumnScan(typed.missing_count, distinct)
+
+    def _missing_text_by_user(self, name: str) -> str | None:
+        entries = self.overrides.of(name)
+        if "missing_text" in entries:
+            text: str | None = entries["missing_text"]
+            return text
+        return self.overrides.missing_text
+
+    def _same_format(self, array: pa.ChunkedArray, column: Column, by_user: str | None) -> bool:
+        """Whether text is of the format that the sampled rows have."""
+        if column.format in (None, "text") or not is_text(array.type):
+            return True
+        known = to_null(plain_array(array), column.format, column.missing_text)
+        if known.null_count == len(known):
+            return True
+        found = recognise(array, by_user if by_user == column.missing_text else None)
+        return (
+            found is not None
+            and found.format == column.format
+            and found.missing_text in (None, column.missing_text)  # None: nothing is missing here
+        )

@@ -1,0 +1,81 @@
+"""Questions about Arrow types, and arrays in their plainest form."""
+
+import re
+
+import pyarrow as pa
+
+from tabmt.errors import UserError
+
+
+def is_text(dtype: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(dtype)
+        or pa.types.is_large_string(dtype)
+        or pa.types.is_string_view(dtype)
+    )
+
+
+def is_number(dtype: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype)
+    )
+
+
+def is_time(dtype: pa.DataType) -> bool:
+    """Dates, times of day, timestamps and durations."""
+    return bool(pa.types.is_temporal(dtype)) and not pa.types.is_interval(dtype)
+
+
+def value_type(dtype: pa.DataType) -> pa.DataType:
+    """The type of the values themselves: of a dictionary, the type of its entries."""
+    return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+
+
+def check_learnable(name: str, dtype: pa.DataType) -> None:
+    """Refuse columns of nested and binary types."""
+    dtype = value_type(dtype)
+    if not (
+        is_number(dtype)
+        or is_time(dtype)
+        or is_text(dtype)
+        or pa.types.is_boolean(dtype)
+        or pa.types.is_null(dtype)
+    ):
+        raise UserError(
+            f"Column {name!r} has type {dtype}, but TabMT learns numbers, text, booleans, dates "
+            "and times. Convert the column to text, or remove it."
+        )
+
+
+def storage_type(dtype: pa.DataType) -> pa.DataType:
+    """The integer type in which dates and times are stored; other types as they are."""
+    if not is_time(dtype):
+        return dtype
+    return pa.int32() if pa.types.is_date32(dtype) or pa.types.is_time32(dtype) else pa.int64()
+
+
+def plain_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One contiguous array, with dictionaries and string views decoded."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_string_view(column.type) or (
+        pa.types.is_string(column.type) and column.nbytes >= 2**31  # too long for one such array
+    ):
+        column = column.cast(pa.large_string())
+    chunks = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    # combine_chunks returns a ChunkedArray again if it considers the chunks too many
+    return pa.concat_arrays(chunks.chunks) if isinstance(chunks, pa.ChunkedArray) else chunks
+
+
+def parse_type(text: str) -> pa.DataType:
+    """The Arrow type that prints as `text`. Covers the flat types that tables hold."""
+    if match := re.fullmatch(r"dictionary<values=(.+), indices=(u?int\d+), ordered=([01])>", text):
+        return pa.dictionary(parse_type(match[2]), parse_type(match[1]), match[3] == "1")
+    if match := re.fullmatch(r"timestamp\[(s|ms|us|ns)(?:, tz=(.+))?\]", text):
+        return pa.timestamp(match[1], tz=match[2])
+    if match := re.fullmatch(r"decimal(32|64|128|256)\((\d+), (-?\d+)\)", text):
+        return getattr(pa, f"decimal{match[1]}")(int(match[2]), int(match[3]))
+    try:
+        return pa.type_for_alias({"date32[day]": "date32", "date64[ms]": "date64"}.get(text, text))
+    except ValueError as error:
+        raise UserError(f"{text!r} is not a column type that TabMT knows.") from error

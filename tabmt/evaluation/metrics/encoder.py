@@ -1,0 +1,160 @@
+"""How the metrics see a table: numbers as floats, categories as codes, and both as one matrix.
+
+A `MetricEncoder` is fitted on the real training table: it decides which columns count, scales
+numbers by the training rows and numbers the categories. Every table is encoded in the same way.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tabmt.data.schema import Schema
+from tabmt.data.values import as_numbers, as_words
+from tabmt.errors import UserError
+
+MOST_CATEGORIES = 100  # of a column that have a column of the matrix; the others share one
+
+
+@dataclass(frozen=True)
+class EncodedTable:
+    """One table. NaN and code -1 are missing; a category that training never saw has the code after
+    the last."""
+
+    numbers: dict[str, np.ndarray]  # column -> (rows,) float64
+    codes: dict[str, np.ndarray]  # column -> (rows,) int64
+    encoder: "MetricEncoder"
+
+    def __len__(self) -> int:
+        return len(next(iter((self.numbers | self.codes).values())))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.encoder.names
+
+    def take(self, rows: np.ndarray) -> "EncodedTable":
+        return EncodedTable(
+            {name: values[rows] for name, values in self.numbers.items()},
+            {name: codes[rows] for name, codes in self.codes.items()},
+            self.encoder,
+        )
+
+    def missing(self, name: str) -> np.ndarray:
+        """(rows,) bool."""
+        return np.isnan(self.numbers[name]) if name in self.numbers else self.codes[name] < 0
+
+    def frame(self) -> pd.DataFrame:
+        """For CatBoost: numbers, and categories as text; a missing category is one too."""
+        columns = {}
+        for name in self.names:
+            if name in self.numbers:
+                columns[name] = pd.Series(self.numbers[name])
+            else:
+                categories = self.encoder.categories[name]
+                words = np.array([*categories, "(unseen)", "(missing)"], dtype=object)
+                columns[name] = pd.Series(words[self.codes[name]], dtype="object")
+        return pd.DataFrame(columns)
+
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        """(rows, dimensions) float32: numbers in [0, 1] by the training rows, categories one-hot
+        over sqrt 2, so that two different categories are as far apart as the ends of a range.
+
+        A missing number is put at the training median, and a column of its own marks it. Numbers
+        far outside the training range are clipped to within one range of it.
+        """
+        columns = []
+        for name, values in self.numbers.items():
+            low, high, median = self.encoder.scales[name]
+            known = ~np.isnan(values)
+            finite = np.clip(np.where(known, values, median), low - (high - low), 2 * high - low)
+            columns += [(finite - low) / ((high - low) or 1.0), ~known]
+        for name, codes in self.codes.items():
+            # One column for all other categories, and one for missing values.
+            count = min(len(self.encoder.categories[name]), MOST_CATEGORIES) + 2
+            hot = np.where(codes < 0, count - 1, np.minimum(codes, count - 2))
+            columns.extend((hot == code) / np.sqrt(2) for code in range(count))
+        return np.stack(columns, axis=1).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class MetricEncoder:
+    names: tuple[str, ...]  # the columns that count, in the table's order
+    categories: dict[str, list[str]]  # column -> its values, most frequent in training first
+    scales: dict[str, tuple[float, float, float]]  # number column -> low, high, median
+    left_out: dict[str, str]  # column -> why
+    schema: Schema
+
+    @classmethod
+    def fit(cls, train: pa.Table, schema: Schema) -> "MetricEncoder":
+        names, categories, scales, left_out = [], {}, {}, {}
+        for column in schema.columns:
+            array, name = train.column(column.name), column.name
+            if column.kind == "id":
+                left_out[name] = f"an id, which is generated and not learned ({column.reason})"
+                continue
+            if column.kind == "constant":
+                left_out[name] = f"constant ({column.reason})"
+                continue
+            if column.kind in ("numeric", "datetime"):
+                values = as_numbers(array, column)
+                finite = values[np.isfinite(values)]
+                if len(finite) == 0:  # all numbers may be in rows that were set aside
+                    left_out[name] = "no number in the training rows"
+                    continue
+                low, high = float(finite.min()), float(finite.max())
+                scales[name] = (low, high, float(np.median(finite)))
+            else:
+                counts = pc.value_counts(as_words(array, column).drop_null())
+                order = np.argsort(-counts.field("counts").to_numpy(), kind="stable")
+                categories[name] = counts.field("values").take(pa.array(order)).to_pylist()
+            names.append(name)
+        if not names:
+            raise UserError(
+                "No column of the training table varies, so there is nothing to evaluate."
+            )
+        return cls(tuple(names), categories, scales, left_out, schema)
+
+    def encode(self, table: pa.Table, what: str) -> EncodedTable:
+        """`what` names the table in errors."""
+        if table.num_rows == 0:
+            raise UserError(f"The {what} table has no rows.")
+        numbers, codes = {}, {}
+        for name in self.names:
+            if name not in table.column_names:
+                raise UserError(
+                    f"The {what} table has no column {name!r}; it has: "
+                    f"{', '.join(table.column_names)}."
+                )
+            array, column = table.column(name), self.schema[name]
+            if name in self.scales:
+                numbers[name] = as_numbers(array, column)
+            else:
+                codes[name] = _codes(as_words(array, column), self.categories[name])
+        return EncodedTable(numbers, codes, self)
+
+
+def _codes(words: pa.Array, categories: list[str]) -> np.ndarray:
+    """The number of each word's category, -1 where it is missing, (rows,)."""
+    words = _in_spelling_of(categories, words)
+    known = pa.array(categories, pa.string())
+    index = pc.index_in(words, known)
+    unseen = pc.and_(pc.is_valid(words), pc.is_null(index))
+    index = pc.if_else(unseen, len(known), pc.fill_null(index, -1))
+    return np.asarray(index.to_numpy(zero_copy_only=False).astype(np.int64))
+
+
+def _in_spelling_of(categories: list[str], words: pa.Array) -> pa.Array:
+    """Another tool's spelling of booleans and whole numbers, in that of the real table."""
+    if {word.lower() for word in categories} <= {"true", "false"}:
+        spelling = {word.lower(): word for word in categories}
+        lower = pc.utf8_lower(words)
+        for plain, real in spelling.items():
+            words = pc.if_else(pc.fill_null(pc.equal(lower, plain), False), real, words)
+        return words
+    if all(word.lstrip("-").isdigit() for word in categories):
+        return pc.replace_substring_regex(words, r"^(-?[0-9]+)\.0+$", r"\1")
+    return words

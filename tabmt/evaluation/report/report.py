@@ -1,0 +1,327 @@
+"""One self-contained HTML page about one or several synthetic tables: no scripts, no other hosts.
+
+Everything that comes from a table (names, values) is escaped by the template, or drawn as text by
+the chart library.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tabmt.data.files import write_text
+from tabmt.errors import UserError
+from tabmt.evaluation.evaluate import EvaluatedTable, Evaluator
+from tabmt.evaluation.metrics import fidelity
+from tabmt.evaluation.metrics.encoder import EncodedTable
+from tabmt.evaluation.report import charts
+from tabmt.evaluation.scores import Evaluation, Score
+
+MOST_COLUMNS = 60  # with a picture
+MOST_BARS = 10
+MOST_POINTS = 1500
+MOST_IMPORTANCES = 15
+MOST_MISSING = 40  # columns
+HEADLINES = ("ml_efficiency", "detector_auc", "correlation_error", "share_closer_to_train")
+EXPLANATIONS = {
+    "ml_efficiency": "A model trained on the synthetic rows, scored on real ones.",
+    "detector_auc": "How well a classifier tells synthetic rows from real ones; 0.5 is not at all.",
+    "correlation_error": "How much the relations between columns differ.",
+    "share_closer_to_train": "Share of rows that are closer to a training row than to a test row.",
+}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A main score, with its position between a useless table (0) and fresh real rows (1)."""
+
+    score: Score
+    explanation: str
+    position: float | None
+    worst_table: str
+
+
+def format_number(value: float | None) -> str:
+    """A number for people; decides the digits of reports and of the command line."""
+    if value is None:
+        return "n/a"
+    if value == 0 or 0.01 <= abs(value) < 1000:
+        return f"{value:.3f}"
+    return f"{value:.2e}" if abs(value) < 0.01 else f"{value:,.0f}"
+
+
+def headlines(evaluation: Evaluation) -> list[Headline]:
+    items = []
+    for name in HEADLINES:
+        score = evaluation[name]
+        worst = "copies of training rows" if score.group == "privacy" else "shuffled columns"
+        items.append(Headline(score, EXPLANATIONS[name], _position(score), worst))
+    return items
+
+
+def _position(score: Score) -> float | None:
+    """Where a score lies between the worst (0) and that of fresh real rows (1)."""
+    value, reference, worst = score.value, score.reference, score.worst
+    if value is None or reference is None or worst is None or reference == worst:
+        return None
+    return float(np.clip((value - worst) / (reference - worst), 0, 1))
+
+
+def verdict(evaluation: Evaluation) -> list[str]:
+    """Two or three sentences for a privacy officer and a data scientist."""
+    positions = {item.score.name: item.position for item in headlines(evaluation)}
+    sentences = []
+    fidelity_positions = [positions[name] for name in ("detector_auc", "correlation_error")]
+    known = [position for position in fidelity_positions if position is not None]
+    if known:
+        share = float(np.mean(known))
+        word = "very close to" if share > 0.9 else "close to" if share > 0.75 else (
+            "noticeably different from" if share > 0.4 else "far from")  # fmt: skip
+        sentences.append(
+            f"The rows are {word} real rows: {share:.0%} on a scale from shuffled columns (0 %) to "
+            "fresh real rows (100 %)."
+        )
+    if positions["ml_efficiency"] is not None:
+        score = evaluation["ml_efficiency"]
+        sentences.append(
+            f"A model trained on them predicts {evaluation.target} with a score of "
+            f"{format_number(score.value)}; trained on real rows, with "
+            f"{format_number(score.reference)}."
+        )
+    if (sentence := _privacy_verdict(evaluation)) is not None:
+        sentences.append(sentence)
+    return sentences
+
+
+def _privacy_verdict(evaluation: Evaluation) -> str | None:
+    copies, closer = evaluation["copies"], evaluation["share_closer_to_train"]
+    if copies.value is None or closer.value is None:
+        return None
+    expected_copies, expected = copies.reference or 0.0, closer.reference or 0.0
+    rows = min(evaluation.rows["synthetic"], evaluation.rows["test"])
+    two_standard_errors = 2 * float(np.sqrt(expected * (1 - expected) / rows))
+    figures = (
+        f"({copies.value:.1%} copies, {closer.value:.1%} closer to training; expected "
+        f"{expected_copies:.1%} and {expected:.1%})"
+    )
+    is_closer = closer.value > expected + max(0.02, two_standard_errors)
+    if is_closer or copies.value > expected_copies + 0.01:
+        return (
+            f"They are closer to the training rows than fresh real rows would be {figures}: do not "
+            "share them before you know why."
+        )
+    return (
+        f"Within chance, they are no closer to the training rows than fresh real rows are "
+        f"{figures}. That is a check, not a guarantee."
+    )
+
+
+def scores_as_text(evaluations: list[Evaluation]) -> str:
+    """All scores as lines of text, with the tables side by side."""
+    head = ["metric", *(evaluation.name for evaluation in evaluations), "real rows", "better"]
+    lines = [head]
+    for score in all_scores(evaluations):
+        values = [format_number(evaluation.get(score.name)) for evaluation in evaluations]
+        better = {"reference": "near real"}.get(score.better, score.better)
+        lines.append([score.title, *values, format_number(score.reference), better])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i in (0, len(head) - 1) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def all_scores(evaluations: list[Evaluation]) -> list[Score]:
+    """One score of each name that any of the tables has."""
+    by_name: dict[str, Score] = {}
+    longest = max(evaluations, key=lambda evaluation: len(evaluation.scores))
+    for evaluation in (longest, *evaluations):
+        for score in evaluation.scores:
+            by_name.setdefault(score.name, score)
+    return list(by_name.values())
+
+
+Picture = tuple[str, str]  # caption and SVG
+
+
+def write_report(
+    evaluator: Evaluator,
+    evaluated: list[EvaluatedTable],
+    path: str | Path,
+    front: Any = None,
+    front_pictures: Sequence[Picture] = (),
+) -> None:
+    """Write the page, with the Pareto front of a search and its pictures, if there is one."""
+    write_text(Path(path), render(evaluator, evaluated, front, front_pictures))
+
+
+def environment() -> Any:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise UserError("A report needs Jinja2: pip install 'tabmt[eval]'.") from error
+    templates = jinja2.Environment(
+        loader=jinja2.PackageLoader("tabmt.evaluation.report", ""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters["number"] = format_number
+    templates.globals |= {"real_color": charts.REAL, "synthetic_color": charts.SYNTHETIC}
+    return templates
+
+
+def render(
+    evaluator: Evaluator,
+    evaluated: list[EvaluatedTable],
+    front: Any = None,
+    front_pictures: Sequence[Picture] = (),
+) -> str:
+    tables = [
+        {
+            "evaluation": table.evaluation,
+            "headlines": headlines(table.evaluation),
+            "verdict": verdict(table.evaluation),
+            "pictures": _pictures(evaluator, table),
+        }
+        for table in evaluated
+    ]
+    page: str = (
+        environment()
+        .get_template("page.html")
+        .render(
+            tables=tables,
+            scores=all_scores([table.evaluation for table in evaluated]),
+            groups=("utility", "fidelity", "privacy", "coverage", "validity"),
+            front=front,
+            front_pictures=front_pictures,
+        )
+    )
+    return page
+
+
+def _pictures(evaluator: Evaluator, table: EvaluatedTable) -> dict[str, Any]:
+    real, rows = evaluator.test, table.encoded
+    ours, theirs = associations(real), associations(rows)
+    names = list(real.names)
+    return {
+        "columns": [(name, _column(real, rows, name)) for name in names[:MOST_COLUMNS]],
+        "columns_left": max(0, len(names) - MOST_COLUMNS),
+        "matrices": [
+            ("real", charts.heatmap(ours, names, low=0, scheme="teals")),
+            ("synthetic", charts.heatmap(theirs, names, low=0, scheme="teals")),
+            ("difference", charts.heatmap(np.abs(ours - theirs), names, low=0, scheme="oranges")),
+        ],
+        "errors": _correlation_errors(evaluator, table),
+        "closeness": charts.histogram(
+            evaluator.test_closeness.distances, table.closeness.distances, "distance"
+        ),
+        "map": _map(real, rows),
+        "importances": _importances(evaluator, table),
+        "missing": _missing_rates(real, rows),
+    }
+
+
+def _correlation_errors(evaluator: Evaluator, table: EvaluatedTable) -> str | None:
+    if table.evaluation["correlation_error"].value is None:
+        return None
+    return charts.histogram(
+        fidelity.correlation_errors(evaluator.test, evaluator.train),
+        fidelity.correlation_errors(evaluator.test, table.encoded),
+        "correlation error",
+    )
+
+
+def _importances(evaluator: Evaluator, table: EvaluatedTable) -> str | None:
+    real, ours = evaluator.importances, table.importances
+    if not ours or not real:
+        return None
+    top = sorted(real, key=lambda name: -real[name])[:MOST_IMPORTANCES]
+    return charts.bars(
+        top,
+        np.array([real[name] / 100 for name in top]),
+        np.array([ours[name] / 100 for name in top]),
+        "importance",
+    )
+
+
+def _missing_rates(real: EncodedTable, rows: EncodedTable) -> str | None:
+    names = [n for n in real.names if real.missing(n).any() or rows.missing(n).any()]
+    names = names[:MOST_MISSING]
+    if not names:
+        return None
+    return charts.bars(
+        names,
+        np.array([real.missing(name).mean() for name in names]),
+        np.array([rows.missing(name).mean() for name in names]),
+        "share of missing values",
+    )
+
+
+def _column(real: EncodedTable, rows: EncodedTable, name: str) -> str:
+    if name in real.codes:
+        return _category_bars(real, rows, name)
+    pair = [v[np.isfinite(v)] for v in (real.numbers[name], rows.numbers[name])]
+    if not all(map(len, pair)):
+        return ""
+    column = real.encoder.schema[name]
+    if column.kind == "datetime" and not column.dtype.startswith(("time32", "time64")):
+        # The metrics count microseconds, the chart milliseconds.
+        return charts.histogram(pair[0] / 1000, pair[1] / 1000, "", dates=True)
+    return charts.histogram(pair[0], pair[1], "")
+
+
+def _category_bars(real: EncodedTable, rows: EncodedTable, name: str) -> str:
+    """The shares of the most frequent categories, of all others, and of missing values."""
+    words = real.encoder.categories[name]
+    labels = [word if len(word) <= 40 else word[:39] + "…" for word in words[:MOST_BARS]]
+    if len(set(labels)) < len(labels):  # shortened to the same text
+        labels = [f"{label} ({number})" for number, label in enumerate(labels, 1)]
+    shown = len(labels)
+    shares = []
+    for codes in (real.codes[name], rows.codes[name]):
+        counts = np.bincount(codes[codes >= 0], minlength=len(words) + 1)
+        others = counts[shown:].sum()
+        shares.append(np.array([*counts[:shown], others, (codes < 0).sum()]) / len(codes))
+    labels += ["(all others)", "(missing)"]
+    used = [i for i in range(len(labels)) if i < shown or max(shares[0][i], shares[1][i]) > 0]
+    return charts.bars([labels[i] for i in used], shares[0][used], shares[1][used])
+
+
+def associations(table: EncodedTable) -> np.ndarray:
+    """(columns, columns): the strongest correlation, by size, between two columns, with categories
+    one by one."""
+    correlations, owners = fidelity.correlations(table)
+    names = list(table.names)
+    strength = np.abs(np.nan_to_num(correlations))
+    starts = [owners.index(name) for name in names]
+    rows = np.maximum.reduceat(strength, starts, axis=0)
+    matrix = np.maximum.reduceat(rows, starts, axis=1)
+    np.fill_diagonal(matrix, np.nan)
+    return np.asarray(matrix)
+
+
+def _map(real: EncodedTable, rows: EncodedTable) -> str:
+    """Both tables on the two main axes of the real one."""
+    rng = np.random.default_rng(0)
+    picked = [t.take(rng.permutation(len(t))[:MOST_POINTS]).matrix for t in (real, rows)]
+    titles = ("first component", "second component")
+    try:
+        import pacmap
+    except ImportError:
+        centre = picked[0].mean(0)
+        _, _, axes = np.linalg.svd(picked[0] - centre, full_matrices=False)
+        flat = [(points - centre) @ axes[:2].T for points in picked]
+        if flat[0].shape[1] < 2:
+            flat = [np.pad(points, ((0, 0), (0, 2 - points.shape[1]))) for points in flat]
+    else:
+        both = pacmap.PaCMAP(random_state=0).fit_transform(np.concatenate(picked))
+        flat = [both[: len(picked[0])], both[len(picked[0]) :]]
+        titles = ("", "")
+    return charts.scatter(flat[0], flat[1], titles)
