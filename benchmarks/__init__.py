@@ -1,1 +1,1 @@
-"""Benchmarks: not part of the package. Each result is a small JSON file in `results/`."""
+"""Benchmarks, which are not part of the package. Results are small JSON files in `results/`."""

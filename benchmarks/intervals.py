@@ -1,4 +1,4 @@
-"""What several seeds say together: the mean of their figures and its 95 % t interval."""
+"""The mean of a score over several seeds, and its 95 % confidence interval (Student's t)."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from scipy.stats import t
 
 
 def over_seeds(values: Sequence[float]) -> dict[str, float | int | list[float] | None]:
-    """One seed has no interval."""
+    """Mean, interval and number of seeds; the interval of a single seed is None."""
     mean, count = float(np.mean(values)), len(values)
     interval = None
     if count > 1:

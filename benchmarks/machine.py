@@ -1,4 +1,4 @@
-"""What a result was measured with: the command, the machine and the versions."""
+"""How a result was measured (the command, the machine and the versions), and where it is saved."""
 
 import importlib.metadata
 import json
@@ -15,8 +15,9 @@ RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("tabmt", "torch", "numpy", "pyarrow", "scikit-learn", "catboost", "optuna")
 
 
-def told(module: str, data: Path, threads: int) -> dict[str, object]:
-    # The command as anyone can repeat it, whatever their folder is called.
+def run_info(module: str, data: Path, threads: int) -> dict[str, object]:
+    """What every result file has: the command that repeats it, the machine and the versions."""
+    # Users have the tables in another folder.
     words = ["DATA" if word == str(data) else word for word in sys.argv[1:]]
     return {
         "command": " ".join(["python", "-m", module, *words]),
@@ -30,21 +31,21 @@ def told(module: str, data: Path, threads: int) -> dict[str, object]:
     }
 
 
-def save(name: str, result: dict[str, Any]) -> None:
-    """Write one result, and say where."""
+def save_result(name: str, result: dict[str, Any]) -> None:
+    """Write a result into benchmarks/results and print its path."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(result, indent=1) + "\n")
-    print(f"into {path}", flush=True)
+    print(f"saved {path}", flush=True)
 
 
 def peak_gflops(threads: int, size: int = 1024, repeats: int = 10) -> float:
-    """What this machine reaches in float32 matrix products."""
+    """The speed of this machine in float32 matrix products."""
     torch.set_num_threads(threads)
-    a = torch.ones(size, size)
+    matrix = torch.ones(size, size)
     best = float("inf")
     for _ in range(repeats):
         started = time.perf_counter()
-        a @ a
+        matrix @ matrix
         best = min(best, time.perf_counter() - started)
     return 2 * size**3 / best / 1e9

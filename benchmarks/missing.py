@@ -1,25 +1,24 @@
-"""The paper's table on missing data: what losing a quarter of the training values costs.
+"""The paper's table on missing data: the cost of losing a quarter of the training values.
 
     python -m benchmarks.missing --data DATA --tables adult king --minutes 10 --seeds 5
 
-From each cell of the training rows, target included, the value is dropped with probability 0.25.
-One model learns the gappy table and one the full table, alike in all else and with gaps="masked",
-so that neither generates a gap. Both are judged by ML efficiency on real rows. Adult has gaps of
-its own (nulls, not text): they stay, in both tables, so the full one is not quite full, and in the
-judged test rows they are a category. Writes benchmarks/results/missing-TABLE.json.
+Each value of the training rows, target included, is dropped with probability 0.25. One model learns
+the table with these missing values and one the complete table, with the same settings and
+missing="masked", so that neither generates a missing value. Both are scored by ML efficiency on
+real rows. Adult has missing values of its own (nulls, not text). They stay in both tables, so the
+complete table is not quite complete; in the test rows they are a category.
+Writes benchmarks/results/missing-TABLE.json.
 """
 
 import argparse
-import json
-from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 
-from benchmarks.datasets import DATASETS, Dataset, Split, load
+from benchmarks.datasets import TABLES, Split, TableInfo, add_data_option, load
 from benchmarks.intervals import over_seeds
-from benchmarks.machine import RESULTS, told
+from benchmarks.machine import run_info, save_result
 from tabmt import TabMT
 from tabmt.config import NetworkConfig, NetworkName
 
@@ -28,37 +27,37 @@ PAPER = {"adult": {"mle": 0.813, "delta": -0.001}, "king": {"mle": 0.868, "delta
 
 
 def nullable(table: pd.DataFrame) -> pd.DataFrame:
-    """Whole numbers stay whole numbers when some of them are missing."""
-    whole = table.select_dtypes("integer").columns
-    return table.astype(dict.fromkeys(whole, "Int64"))
+    """Integers as a type that stays integer when values are missing."""
+    integers = table.select_dtypes("integer").columns
+    return table.astype(dict.fromkeys(integers, "Int64"))
 
 
-def with_gaps(table: pd.DataFrame, seed: int) -> pd.DataFrame:
+def drop_values(table: pd.DataFrame, seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
-    gappy: pd.DataFrame = table.mask(rng.random(table.shape) < SHARE)
-    return gappy
+    result: pd.DataFrame = table.mask(rng.random(table.shape) < SHARE)
+    return result
 
 
 def measure(
-    table: pd.DataFrame, split: Split, dataset: Dataset, seed: int, arguments: argparse.Namespace
+    table: pd.DataFrame, split: Split, info: TableInfo, seed: int, arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """Fit a table, sample as many rows, judge them."""
+    """Fit a table, sample as many rows, and score them."""
     model = TabMT(
-        gaps="masked",
+        missing="masked",
         minutes=arguments.minutes,
-        target=dataset.target,
+        target=info.target,
         network=arguments.network,
         seed=seed,
         threads=arguments.threads,
     ).fit(table)
     rows = model.sample(len(table), seed=seed)
-    gaps = table.isna().to_numpy()
-    scores = [split.efficiency(rows, dataset, judge) for judge in range(arguments.judges)]
+    is_missing = table.isna().to_numpy()
+    scores = [split.efficiency(rows, info, model_seed) for model_seed in range(arguments.models)]
     assert model.card_.summary is not None
     return {
         "mle": float(np.mean(scores)),
-        "values_missing": float(gaps.mean()),
-        "rows_with_gaps": float(gaps.any(1).mean()),
+        "values_missing": float(is_missing.mean()),
+        "rows_with_gaps": float(is_missing.any(1).mean()),
         "rows_given": len(table),
         "rows_learned": model.card_.rows,
         "gaps_generated": int(rows.isna().to_numpy().sum()),
@@ -68,29 +67,31 @@ def measure(
 
 
 def compare(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    dataset = DATASETS[name]
-    split = load(arguments.data, dataset)
-    full = nullable(split.train)
+    info = TABLES[name]
+    split = load(arguments.data, info)
+    complete = nullable(split.train)
     runs = []
     for seed in range(arguments.seeds):
         run: dict[str, Any] = {"seed": seed}
-        for kind, table in (("full", full), ("gappy", with_gaps(full, seed))):
-            run[kind] = measure(table, split, dataset, seed, arguments)
+        for kind, table in (("full", complete), ("gappy", drop_values(complete, seed))):
+            run[kind] = measure(table, split, info, seed, arguments)
         run["delta"] = run["gappy"]["mle"] - run["full"]["mle"]
         runs.append(run)
         print(
-            f"{name} seed {seed}: MLE {run['full']['mle']:.4f} on the full table, "
-            f"{run['gappy']['mle']:.4f} with gaps in {run['gappy']['rows_with_gaps']:.1%} of the "
-            f"rows, delta {run['delta']:+.4f}",
+            f"{name} seed {seed}: MLE {run['full']['mle']:.4f} with the complete table, "
+            f"{run['gappy']['mle']:.4f} with missing values in "
+            f"{run['gappy']['rows_with_gaps']:.1%} of the rows, difference {run['delta']:+.4f}",
             flush=True,
         )
     fits = [run[kind] for run in runs for kind in ("full", "gappy")]
-    own = full.isna().sum()
+    missing_before = complete.isna().sum()
     return {
         "table": name,
-        "metric": "macro F1" if dataset.task == "classification" else "R2",
+        "metric": info.metric,
         "share_dropped": SHARE,
-        "own_gaps": {column: int(count) for column, count in own[own > 0].items()},
+        "own_gaps": {
+            column: int(count) for column, count in missing_before[missing_before > 0].items()
+        },
         "full": over_seeds([run["full"]["mle"] for run in runs]),
         "gappy": over_seeds([run["gappy"]["mle"] for run in runs]),
         "delta": over_seeds([run["delta"] for run in runs]),
@@ -103,23 +104,21 @@ def compare(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of tables and splits")
-    parser.add_argument("--tables", nargs="+", default=list(PAPER), choices=DATASETS)
+    add_data_option(parser)
+    parser.add_argument("--tables", nargs="+", default=list(PAPER), choices=TABLES)
     parser.add_argument("--network", default=NetworkConfig.network, choices=get_args(NetworkName))
-    parser.add_argument("--minutes", type=float, default=10.0, help="of training, for each model")
+    parser.add_argument("--minutes", type=float, default=10.0, help="training time of each model")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--judges", type=int, default=3, help="CatBoost models per sample")
+    parser.add_argument(
+        "--judges", dest="models", type=int, default=3, help="CatBoost models for each sample"
+    )
     arguments = parser.parse_args()
-    if not arguments.data.is_dir():
-        parser.error(f"there is no folder {arguments.data} with the tables")
-    RESULTS.mkdir(exist_ok=True)
     for name in arguments.tables:
         result = compare(name, arguments)
-        result |= told("benchmarks.missing", arguments.data, arguments.threads)
-        path = RESULTS / f"missing-{name}.json"
-        path.write_text(json.dumps(result, indent=2) + "\n")
-        print(f"{name}: delta {result['delta']}, paper {result['paper']}, into {path}", flush=True)
+        result |= run_info("benchmarks.missing", arguments.data, arguments.threads)
+        print(f"{name}: difference {result['delta']}, paper {result['paper']}", flush=True)
+        save_result(f"missing-{name}", result)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,24 @@
-"""What conditions cost: rows per second under prompts, as a ratio to unprompted sampling.
+"""The cost of conditions: the time of a row, relative to sampling without conditions.
 
     python -m benchmarks.prompts --data DATA
 
-One Adult model per network; all prompts take turns, so that a busy moment slows them all. Writes
-benchmarks/results/prompts.json.
+One Adult model per network; all conditions are measured in turns, so that other load on the machine
+slows them all. Writes benchmarks/results/prompts.json.
 """
 
 import argparse
-import json
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
-from benchmarks.datasets import DATASETS, load
-from benchmarks.machine import RESULTS, told
+from benchmarks.datasets import TABLES, add_data_option, load
+from benchmarks.machine import run_info, save_result
 from tabmt import TabMT, between, known, one_of
 
 ROWS = {"any-order": 16_384, "masked": 2048}
-PROMPTS: dict[str, dict[str, Any]] = {
-    "nothing": {},
+NO_CONDITION = "no condition"
+CONDITIONS: dict[str, dict[str, Any]] = {
+    NO_CONDITION: {},
     "one value": {"sex": "Female"},
     "three values": {"sex": "Female", "race": "White", "education": "Bachelors"},
     "one set": {"occupation": one_of("Sales", "Adm-clerical", "Tech-support")},
@@ -30,7 +29,7 @@ PROMPTS: dict[str, dict[str, Any]] = {
         "hours_per_week": between(35, 45),
         "education_num": between(9, 13),
     },
-    "range, set and no gap": {
+    "range, set and known value": {
         "age": between(30, 40),
         "workclass": known(),
         "occupation": one_of("Sales", "Adm-clerical", "Tech-support"),
@@ -40,42 +39,36 @@ PROMPTS: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=1.0)
+    add_data_option(parser)
+    parser.add_argument("--minutes", type=float, default=1.0, help="training time of each model")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
-    split = load(arguments.data, DATASETS["adult"])
-    names = {name.replace("-", "_").replace(".", "_"): name for name in split.train}
+    split = load(arguments.data, TABLES["adult"])
+    column_names = {name.replace("-", "_").replace(".", "_"): name for name in split.train}
     runs = []
     for network, rows in ROWS.items():
         model = TabMT(network=network, minutes=arguments.minutes, seed=0, threads=1)
         model.fit(split.train)
-        seconds: dict[str, list[float]] = {prompt: [] for prompt in PROMPTS}
+        seconds: dict[str, list[float]] = {name: [] for name in CONDITIONS}
         for seed in range(arguments.repeats):
-            for prompt, asked in PROMPTS.items():
-                where = {names.get(column, column): given for column, given in asked.items()}
+            for name, conditions in CONDITIONS.items():
+                where = {column_names[column]: value for column, value in conditions.items()}
                 started = time.perf_counter()
                 model.sample(rows, seed=seed, where=where)
-                seconds[prompt].append(time.perf_counter() - started)
-        free = statistics.median(seconds["nothing"])
-        for prompt, spent in seconds.items():
-            middle = statistics.median(spent)
+                seconds[name].append(time.perf_counter() - started)
+        medians = {name: statistics.median(times) for name, times in seconds.items()}
+        for name, median in medians.items():
             run = {
                 "network": network,
-                "prompt": prompt,
+                "prompt": name,
                 "rows": rows,
-                "rows_per_second": rows / middle,
-                "cost": middle / free,
+                "rows_per_second": rows / median,
+                "cost": median / medians[NO_CONDITION],
             }
             runs.append(run)
-            print(f"{network:10} {prompt:22} {rows / middle:8.0f} rows/s  cost {run['cost']:.2f}")
-    result = {
-        "table": "adult",
-        "seed": 0,
-        "runs": runs,
-        **told("benchmarks.prompts", arguments.data, 1),
-    }
-    (RESULTS / "prompts.json").write_text(json.dumps(result, indent=1) + "\n")
+            print(f"{network:10} {name:27} {rows / median:8.0f} rows/s  cost {run['cost']:.2f}")
+    info = run_info("benchmarks.prompts", arguments.data, 1)
+    save_result("prompts", {"table": "adult", "seed": 0, "runs": runs, **info})
 
 
 if __name__ == "__main__":

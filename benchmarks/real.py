@@ -1,16 +1,16 @@
-"""Does the ruler agree with the paper's? ML efficiency of real training rows, table by table.
+"""ML efficiency of real training rows, compared with the scores that the paper reports for them.
 
-python -m benchmarks.real --data DATA
+    python -m benchmarks.real --data DATA
+
+If the two agree, our scores and the paper's can be compared. Writes benchmarks/results/real.json.
 """
 
 import argparse
-import json
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.datasets import DATASETS, load
-from benchmarks.machine import RESULTS, told
+from benchmarks.datasets import TABLES, add_data_option, load
+from benchmarks.machine import run_info, save_result
 
 # The paper's column "Real" (table 1): mean and standard deviation.
 PAPER = {
@@ -25,19 +25,19 @@ PAPER = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of tables and splits")
-    parser.add_argument("--models", type=int, default=10)
+    add_data_option(parser)
+    parser.add_argument("--models", type=int, default=10, help="CatBoost models for each table")
     arguments = parser.parse_args()
     tables = {}
     for name, (mean, spread) in PAPER.items():
-        dataset = DATASETS[name]
-        split = load(arguments.data, dataset)
-        scores = [split.efficiency(split.train, dataset, seed) for seed in range(arguments.models)]
-        ours = float(np.mean(scores))
+        info = TABLES[name]
+        split = load(arguments.data, info)
+        scores = [split.efficiency(split.train, info, seed) for seed in range(arguments.models)]
         on_valid = [
-            split.efficiency(split.train, dataset, seed, on_valid=True)
+            split.efficiency(split.train, info, seed, on_valid=True)
             for seed in range(arguments.models)
         ]
+        ours = float(np.mean(scores))
         tables[name] = {
             "ours": ours,
             "spread": float(np.std(scores)),
@@ -48,9 +48,7 @@ def main() -> None:
             "scores": scores,
         }
         print(f"{name}: {ours:.4f} (paper {mean} +- {spread})", flush=True)
-    RESULTS.mkdir(exist_ok=True)
-    result = {"tables": tables, **told("benchmarks.real", arguments.data, threads=2)}
-    (RESULTS / "real.json").write_text(json.dumps(result, indent=2) + "\n")
+    save_result("real", {"tables": tables, **run_info("benchmarks.real", arguments.data, 2)})
 
 
 if __name__ == "__main__":

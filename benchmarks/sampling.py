@@ -1,102 +1,106 @@
-"""What sampling costs: the naive loop of full passes against ours, and the size of a chunk.
+"""The speed of sampling: a naive loop of full passes against ours, and chunks of several sizes.
 
     python -m benchmarks.sampling --data DATA
 
-The naive loop makes a full pass of the masked network for each column drawn: every row, every cell,
-every field's output, as the paper describes it, in the paper's chunks of 512 rows. Ours is measured
-in chunks of several sizes, up to that of large samples. Writes benchmarks/results/sampling.json.
+For each column, the naive loop makes a full pass of the masked network over every row, every cell
+and every column's output, as the paper describes it, in the paper's chunks of 512 rows. Ours is
+measured with chunks of several sizes, up to that of large samples. Writes
+benchmarks/results/sampling.json.
 """
 
 import argparse
-import json
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.datasets import DATASETS, load
-from benchmarks.machine import RESULTS, told
+from benchmarks.datasets import TABLES, add_data_option, load
+from benchmarks.machine import run_info, save_result
 from tabmt import TabMT
+from tabmt.method.draw_codes import draw_codes
 from tabmt.method.masked import MaskedNetwork
-from tabmt.method.sample import draw, fill
+from tabmt.method.sample import fill
 from tabmt.tokens import MASK
 
 CHUNKS = (256, 512, 1024, 4096)
-PAPERS = 512
-ROWS = 32_768  # eight orders of the largest: rows merge the better, the fewer codes come first
+PAPERS_CHUNK = 512
+# Eight chunks of the largest size: how many rows merge depends on the order of a chunk.
+ROWS = 32_768
+Sampler = Callable[[Any, int, int], Tensor]  # network, rows, seed -> tokens
 
 
 def naive(net: MaskedNetwork, rows: int, seed: int) -> Tensor:
     """One full pass per column: the outputs of all columns, of which one is drawn."""
     generator = torch.Generator().manual_seed(seed)
-    columns = len(net.fields.sizes)
+    columns = len(net.sizes)
     tokens = torch.full((rows, columns), MASK)
-    every = torch.arange(rows)
+    every_row = torch.arange(rows)
     with torch.inference_mode():
         for column in torch.randperm(columns, generator=generator).tolist():
-            hidden, outputs = net.hidden(tokens), net.fields.outputs(net.fields.table())
-            logits = [one.logits(hidden[:, c]) for c, one in enumerate(outputs)]
-            tokens[:, column], _ = draw(
-                logits[column], every, temperature=1.0, allowed=None, generator=generator
+            hidden = net.hidden(tokens)
+            outputs = net.output.columns(net.embedding.table())
+            logits = [output.logits(hidden[:, index]) for index, output in enumerate(outputs)]
+            tokens[:, column], _ = draw_codes(
+                logits[column], every_row, temperature=1.0, allowed=None, generator=generator
             )
     return tokens
 
 
 def ours(net: Any, rows: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    columns = len(net.fields.sizes)
-    blank = torch.full((rows, columns), MASK)
-    return fill(net, blank, temperature=torch.ones(columns), generator=generator)
+    columns = len(net.sizes)
+    masked = torch.full((rows, columns), MASK)
+    return fill(net, masked, temperature=torch.ones(columns), generator=generator)
 
 
-def rates(net: Any, ways: list[tuple[Any, int]]) -> list[float]:
-    """Rows per second of each way and chunk, taken in turns: a busy moment then slows them all."""
-    seconds = [0.0] * len(ways)
-    largest = max(chunk for _, chunk in ways)
+def rates(net: Any, samplers: list[tuple[Sampler, int]]) -> list[float]:
+    """Rows per second of each sampler and chunk size, measured in turns, so that other load on the
+    machine slows them all."""
+    seconds = [0.0] * len(samplers)
+    largest = max(chunk for _, chunk in samplers)
     for turn in range(ROWS // largest):
-        for place, (way, chunk) in enumerate(ways):
+        for index, (sampler, chunk) in enumerate(samplers):
             started = time.perf_counter()
-            for part in range(largest // chunk):
-                way(net, chunk, turn * largest // chunk + part)
-            seconds[place] += time.perf_counter() - started
-    return [ROWS / spent for spent in seconds]
+            for number in range(largest // chunk):
+                sampler(net, chunk, turn * largest // chunk + number)
+            seconds[index] += time.perf_counter() - started
+    return [ROWS / total for total in seconds]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of tables and splits")
-    parser.add_argument("--table", default="adult", choices=DATASETS)
+    add_data_option(parser)
+    parser.add_argument("--table", default="adult", choices=TABLES)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--minutes", type=float, default=1.0, help="training time of each model")
     arguments = parser.parse_args()
-    train = load(arguments.data, DATASETS[arguments.table]).train
-    found: dict[str, dict[str, float]] = {}
+    train = load(arguments.data, TABLES[arguments.table]).train
+    speeds: dict[str, dict[str, float]] = {}
     for network in ("any-order", "masked"):
         settings = {"minutes": arguments.minutes, "threads": arguments.threads}
-        net = TabMT(network=network, **settings).fit(train).learned_.net
+        net = TabMT(network=network, **settings).fit(train).model_.net
         torch.set_num_threads(arguments.threads)
-        ways: list[tuple[Any, int]] = [(ours, chunk) for chunk in CHUNKS]
+        samplers: list[tuple[Sampler, int]] = [(ours, chunk) for chunk in CHUNKS]
         if network == "masked":
             assert torch.equal(naive(net, 512, 0), ours(net, 512, 0)), "the rows differ"
-            ways.append((naive, PAPERS))
-        measured = rates(net, ways)
-        found[network] = dict(zip(map(str, CHUNKS), measured, strict=False))
+            samplers.append((naive, PAPERS_CHUNK))
+        measured = rates(net, samplers)
+        speeds[network] = dict(zip(map(str, CHUNKS), measured, strict=False))
         if network == "masked":
-            found["naive"] = {str(PAPERS): measured[-1]}
-        print(network, found, flush=True)
+            speeds["naive"] = {str(PAPERS_CHUNK): measured[-1]}
+        print(network, speeds, flush=True)
+    naive_speed = speeds["naive"][str(PAPERS_CHUNK)]
     result = {
         "table": arguments.table,
         "columns": len(train.columns),
-        "rows_per_second_by_chunk": found,
-        "masked / naive": {
-            chunk: rate / found["naive"][str(PAPERS)] for chunk, rate in found["masked"].items()
-        },
-        **told("benchmarks.sampling", arguments.data, arguments.threads),
+        "rows_per_second_by_chunk": speeds,
+        "masked / naive": {chunk: speed / naive_speed for chunk, speed in speeds["masked"].items()},
+        **run_info("benchmarks.sampling", arguments.data, arguments.threads),
     }
     print("masked / naive", result["masked / naive"])
-    (RESULTS / "sampling.json").write_text(json.dumps(result, indent=2) + "\n")
+    save_result("sampling", result)
 
 
 if __name__ == "__main__":

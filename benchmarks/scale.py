@@ -1,13 +1,12 @@
-"""How cost grows: one epoch of training and one table of samples, against rows and columns.
+"""How cost grows: the time of an epoch and of a sample, against the number of rows and columns.
 
     python -m benchmarks.scale --data DATA
 
-Each column is a real one, drawn with replacement by itself; more columns are the same ones again.
-Writes benchmarks/results/scale.json and docs/scale.svg.
+Each column is a column of a real table, drawn with replacement independently of the others; if more
+columns are needed, they repeat. Writes benchmarks/results/scale.json and docs/scale.svg.
 """
 
 import argparse
-import json
 import logging
 import time
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.datasets import DATASETS, load
-from benchmarks.machine import RESULTS, told
+from benchmarks.datasets import TABLES, add_data_option, load
+from benchmarks.machine import run_info, save_result
 from tabmt import TabMT
 
 ROWS = (10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -27,55 +26,59 @@ BATCH = 256
 PICTURE = Path(__file__).parent.parent / "docs" / "scale.svg"
 
 
-def table(real: pd.DataFrame, rows: int, columns: int, seed: int) -> pd.DataFrame:
+def random_table(real: pd.DataFrame, rows: int, columns: int, seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
-    parts = {}
-    for place in range(columns):
-        name = real.columns[place % len(real.columns)]
-        parts[f"{name} {place}"] = real[name].to_numpy()[rng.integers(0, len(real), rows)]
-    return pd.DataFrame(parts)
+    values = {}
+    for index in range(columns):
+        name = real.columns[index % len(real.columns)]
+        values[f"{name} {index}"] = real[name].to_numpy()[rng.integers(0, len(real), rows)]
+    return pd.DataFrame(values)
 
 
 def measure(
     real: pd.DataFrame, rows: int, columns: int, arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    given = table(real, rows, columns, seed=0)
+    table = random_table(real, rows, columns, seed=0)
     steps = max(20, rows // BATCH)
     settings = {"threads": arguments.threads, "batch_size": BATCH, "patience": 10**6}
     model = TabMT(network=arguments.network, steps=steps, **settings)
-    seconds = []
-    model.fit(given, on_step=lambda progress: seconds.append(progress.seconds))
-    began = time.perf_counter()
+    step_seconds = []
+    model.fit(table, on_step=lambda progress: step_seconds.append(progress.seconds))
+    started = time.perf_counter()
     model.sample(rows, seed=0)
-    sampled = time.perf_counter() - began
-    found = {
+    point = {
         "rows": rows,
         "columns": columns,
-        "epoch_seconds": seconds[-1] / steps * rows / BATCH,
-        "sample_seconds": sampled,
+        "epoch_seconds": step_seconds[-1] / steps * rows / BATCH,
+        "sample_seconds": time.perf_counter() - started,
     }
-    print(found, flush=True)
-    return found
+    print(point, flush=True)
+    return point
 
 
-def exponent(points: list[dict[str, Any]], along: str, cost: str) -> float:
-    """The power with which a cost grows: the slope of the line through the logarithms."""
-    x, y = (np.log([point[key] for point in points]) for key in (along, cost))
+def exponent(points: list[dict[str, Any]], quantity: str, cost: str) -> float:
+    """The power with which a cost grows: the slope of a line through the logarithms."""
+    x, y = (np.log([point[key] for point in points]) for key in (quantity, cost))
     return float(np.polyfit(x, y, 1)[0])
 
 
-def draw(found: dict[str, list[dict[str, Any]]]) -> str:
+def picture(results: dict[str, list[dict[str, Any]]]) -> str:
     import vl_convert
 
-    rows = [
-        {"x": point[along], "seconds": point[cost], "cost": label, "along": f"against {along}"}
-        for along, points in found.items()
+    values = [
+        {
+            "x": point[quantity],
+            "seconds": point[cost],
+            "cost": label,
+            "along": f"against {quantity}",
+        }
+        for quantity, points in results.items()
         for point in points
         for cost, label in (("epoch_seconds", "one epoch"), ("sample_seconds", "sample"))
     ]
     log_scale = {"type": "log"}
     spec = {
-        "data": {"values": rows},
+        "data": {"values": values},
         "facet": {"column": {"field": "along", "title": None}},
         "resolve": {"scale": {"x": "independent"}},
         "spec": {
@@ -89,20 +92,20 @@ def draw(found: dict[str, list[dict[str, Any]]]) -> str:
             },
         },
     }
-    picture: str = vl_convert.vegalite_to_svg(spec)
-    return picture
+    svg: str = vl_convert.vegalite_to_svg(spec)
+    return svg
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of tables and splits")
-    parser.add_argument("--network", default="any-order")
+    add_data_option(parser)
+    parser.add_argument("--network", default="any-order", help="any-order or masked")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--most-rows", type=int, default=ROWS[-1])
+    parser.add_argument("--most-rows", type=int, default=ROWS[-1], help="skip larger tables")
     arguments = parser.parse_args()
     logging.disable(logging.INFO)
-    real = load(arguments.data, DATASETS["adult"]).train
-    found = {
+    real = load(arguments.data, TABLES["adult"]).train
+    results = {
         "rows": [
             measure(real, rows, FEW_COLUMNS, arguments)
             for rows in ROWS
@@ -111,18 +114,14 @@ def main() -> None:
         "columns": [measure(real, FEW_ROWS, columns, arguments) for columns in COLUMNS],
     }
     exponents = {
-        f"{cost} against {along}": exponent(points, along, cost)
-        for along, points in found.items()
+        f"{cost} against {quantity}": exponent(points, quantity, cost)
+        for quantity, points in results.items()
         for cost in ("epoch_seconds", "sample_seconds")
     }
     print(exponents)
-    result = {
-        "points": found,
-        "exponents": exponents,
-        **told("benchmarks.scale", arguments.data, arguments.threads),
-    }
-    (RESULTS / "scale.json").write_text(json.dumps(result, indent=2) + "\n")
-    PICTURE.write_text(draw(found))
+    info = run_info("benchmarks.scale", arguments.data, arguments.threads)
+    save_result("scale", {"points": results, "exponents": exponents, **info})
+    PICTURE.write_text(picture(results))
 
 
 if __name__ == "__main__":

@@ -1,40 +1,39 @@
-"""What does tuning bring? Settings searched on validation rows, beside the defaults.
+"""What tuning gains: settings that are searched on validation rows, compared with the defaults.
 
     python -m benchmarks.tune --data DATA --tables churn abalone --trials 30
 
-Both are then fitted once more with another seed: the best of many is partly luck. Writes
-benchmarks/results/tune-TABLE.json.
+The best settings and the defaults are fitted again with another seed, because the best of many is
+partly luck. Writes benchmarks/results/tune-TABLE.json.
 """
 
 import argparse
 import dataclasses
 import logging
 import time
-from pathlib import Path
 
-from benchmarks.datasets import DATASETS, load
-from benchmarks.machine import save, told
+from benchmarks.datasets import TABLES, add_data_option, load
+from benchmarks.machine import run_info, save_result
 from tabmt import tune
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of tables and splits")
-    parser.add_argument("--tables", nargs="+", default=["churn", "abalone"], choices=DATASETS)
+    add_data_option(parser)
+    parser.add_argument("--tables", nargs="+", default=["churn", "abalone"], choices=TABLES)
     parser.add_argument("--trials", type=int, default=30)
-    parser.add_argument("--minutes", type=float, default=1.0, help="of each fit")
+    parser.add_argument("--minutes", type=float, default=1.0, help="training time of each fit")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--storage", help="where trials are kept, so that the same goes on")
+    parser.add_argument("--storage", help="where trials are stored; use it again to resume")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     logging.disable(logging.INFO)
     for name in arguments.tables:
-        dataset = DATASETS[name]
-        split = load(arguments.data, dataset)
-        began = time.perf_counter()
+        info = TABLES[name]
+        split = load(arguments.data, info)
+        started = time.perf_counter()
         tuned = tune(
             split.train,
-            dataset.target,
+            info.target,
             valid=split.valid,
             trials=arguments.trials,
             minutes=arguments.minutes,
@@ -47,10 +46,10 @@ def main() -> None:
         result = {
             "table": name,
             "tuned": dataclasses.asdict(tuned),
-            "seconds": time.perf_counter() - began,
-            **told("benchmarks.tune", arguments.data, 1),
+            "seconds": time.perf_counter() - started,
+            **run_info("benchmarks.tune", arguments.data, 1),
         }
-        save(f"tune-{name}", result)
+        save_result(f"tune-{name}", result)
 
 
 if __name__ == "__main__":

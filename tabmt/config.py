@@ -295,7 +295,7 @@ def _check_training(config: TrainConfig) -> None:
     if config.minutes is None and 0 < config.steps < config.warmup:
         raise UserError(
             f"warmup is {config.warmup}, but training has only {config.steps} steps; set warmup to "
-            "fewer steps."
+            f"at most {config.steps}."
         )
     if config.sampled_codes == 1:
         raise UserError(

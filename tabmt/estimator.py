@@ -279,7 +279,11 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
 
     @with_options(DrawOptions)
     def complete_batches(self, table: Any, *, options: DrawOptions) -> Iterator[pa.Table]:
-        """`complete` as a stream of Arrow tables."""
+        """`complete` as a stream of Arrow tables, for prompts of any size.
+
+        Example:
+            >>> for table in model.complete_batches("prompts.parquet", seed=1): ...
+        """
         return complete_batches(self.model_, table, self._request(options))
 
     @with_options(DrawOptions)
@@ -312,7 +316,11 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         keep: Sequence[str] | int,
         options: DrawOptions,
     ) -> Iterator[pa.Table]:
-        """`like` as a stream of Arrow tables."""
+        """`like` as a stream of Arrow tables, for any number of rows.
+
+        Example:
+            >>> for table in model.like_batches(df, 10**9, keep=["species"], seed=1): ...
+        """
         return self._like(table, rows, keep, options)
 
     def _generate(self, rows: int, options: SampleOptions) -> Iterator[pa.Table]:

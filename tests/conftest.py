@@ -8,13 +8,13 @@ from tests.tables import mixed_frame
 
 torch.set_num_threads(1)
 
-# The same examples in every run, so that a change fails by its own doing. To look for new ones:
+# The same examples in every run, so that a change fails by its own doing. To search for new ones:
 # pytest --hypothesis-profile search
 hypothesis.settings.register_profile("same", derandomize=True)
 hypothesis.settings.register_profile("search", derandomize=False, max_examples=2000, deadline=None)
 hypothesis.settings.load_profile("same")
 
-TINY = {"width": 16, "depth": 1, "heads": 2, "batch_size": 64, "eval_every": 20, "warmup": 5}
+TINY = {"width": 16, "depth": 1, "heads": 2, "batch_size": 64, "eval_every": 20, "warmup": 2}
 
 
 @pytest.fixture

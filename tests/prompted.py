@@ -7,6 +7,7 @@ import torch
 from scipy.stats import chisquare
 
 from tabmt import TabMT, known, missing
+from tabmt.data.typed import parse_column
 from tabmt.tokens import MASK
 from tests.conftest import TINY
 
@@ -47,7 +48,7 @@ COLUMNS = "id, kind, size, price, flag, hours, day, moment, ratio, same"
 
 
 def learn(**settings) -> TabMT:
-    return TabMT(**settings, **TINY).fit(frame(), schema=WIDE)
+    return TabMT(**TINY | settings).fit(frame(), schema=WIDE)
 
 
 def as_set(series) -> set:
@@ -85,23 +86,23 @@ def met(rows, name, condition) -> bool:
         (True, True): "right" if condition.high is None else "neither",
     }
     return column.between(
-        low, high, inclusive=inclusive[condition.low_open, condition.high_open]
+        low, high, inclusive=inclusive[condition.excludes_low, condition.excludes_high]
     ).all()
 
 
 def chances(model: TabMT, column: str, known: dict | None = None) -> dict:
     """What the model says of each value of a column once `known` is known, in its order."""
-    codec, net, row = model.learned_.codec, model.learned_.net, torch.arange(1)
-    names = [coded.column.name for coded in codec.token_columns]
+    codec, net, row = model.model_.codec, model.model_.net, torch.arange(1)
+    names = list(codec.token_index)
     state = net.start(torch.full((1, len(names)), MASK))
     for name, value in (known or {}).items():
         coded = codec.token_columns[names.index(name)]
-        given = pa.chunked_array([pa.array([value], coded.column.type)])
-        state.put(row, names.index(name), torch.from_numpy(coded.encode(given)))
+        given = parse_column(pa.array([value], coded.column.type), coded.column)
+        state.set(row, names.index(name), torch.from_numpy(coded.encode(given)[0]))
     coded = codec.token_columns[names.index(column)]
     own = state.logits(row, names.index(column))[0].double().softmax(0).numpy()
     found = {} if coded.missing_code is None else {None: own[coded.missing_code]}
-    if not hasattr(coded.codec, "codes"):
+    if coded.codec.numeric is None:
         return found | dict(zip(coded.codec.values.to_pylist(), own, strict=False))
     low, high = coded.codec.codes.extent
     units = np.arange(low, high + 1)

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from tabmt.config import NetworkConfig, NetworkName
 from tabmt.method.embedding import Field
-from tabmt.method.networks import AnyNetwork, build
+from tabmt.method.networks import Network, build_network
 
 FIELDS = (
     Field(3, None),
@@ -25,8 +25,8 @@ def small(network: NetworkName) -> NetworkConfig:
 
 def make(
     config: NetworkConfig, fields: tuple[Field, ...] = FIELDS, *, noise: float = 0.3, seed: int = 1
-) -> AnyNetwork:
-    net = build(fields, config, generator())
+) -> Network:
+    net = build_network(fields, config, generator())
     with torch.no_grad():  # away from the near-uniform start, so that differences show
         for parameter in net.parameters():
             parameter.add_(noise * torch.randn(parameter.shape, generator=generator(seed)))

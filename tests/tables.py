@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 
 def mixed_frame(rows: int = 200, seed: int = 0) -> pd.DataFrame:
-    """Numbers, categories, booleans, dates, an id and gaps, with structure between them."""
+    """Columns of many kinds that depend on one another, an id and missing values."""
     rng = np.random.default_rng(seed)
     group = rng.integers(0, 3, rows)
     height = np.round(150 + 10 * group + rng.normal(0, 5, rows), 1)
@@ -31,34 +32,48 @@ def mixed_frame(rows: int = 200, seed: int = 0) -> pd.DataFrame:
 
 
 def every_type() -> pa.Table:
-    """One column of each Arrow type that a table may hold, 30 rows, every third a gap."""
+    """One column of each Arrow type that a table may hold, 30 rows, every third missing."""
     rows = range(30)
 
-    def gappy(values: list[object], dtype: pa.DataType) -> pa.Array:
+    def column(values: list[object], dtype: pa.DataType) -> pa.Array:
         return pa.array([None if i % 3 == 2 else v for i, v in enumerate(values)], dtype)
 
     day = dt.date(2020, 1, 1)
     moment = dt.datetime(2020, 1, 1, 12)
     columns = {
-        "int8": gappy([i % 12 for i in rows], pa.int8()),
-        "uint16": gappy([i * 7 for i in rows], pa.uint16()),
-        "int64": gappy([i * 10**6 + i % 7 for i in rows], pa.int64()),
-        "float32": gappy([i / 4 for i in rows], pa.float32()),
-        "float64": gappy([1 / (i + 1) for i in rows], pa.float64()),
-        "decimal": gappy([f"{i}.25" for i in rows], pa.string()).cast(pa.decimal128(9, 2)),
-        "bool": gappy([i % 2 == 0 for i in rows], pa.bool_()),
-        "string": gappy([f"word {i % 4}" for i in rows], pa.string()),
-        "large": gappy([f"word {i % 4}" for i in rows], pa.large_string()),
-        "dictionary": gappy([f"word {i % 4}" for i in rows], pa.string()).dictionary_encode(),
-        "date": gappy([day + dt.timedelta(i) for i in rows], pa.date32()),
-        "stamp": gappy([moment + dt.timedelta(hours=i) for i in rows], pa.timestamp("us")),
-        "zoned": gappy([moment] * 15 + [moment + dt.timedelta(1)] * 15, pa.timestamp("ms", "UTC")),
-        "time": gappy([dt.time(i % 24, 30) for i in rows], pa.time64("us")),
-        "duration": gappy([dt.timedelta(minutes=i) for i in rows], pa.duration("s")),
+        "int8": column([i % 12 for i in rows], pa.int8()),
+        "uint16": column([i * 7 for i in rows], pa.uint16()),
+        "int64": column([i * 10**6 + i % 7 for i in rows], pa.int64()),
+        "float32": column([i / 4 for i in rows], pa.float32()),
+        "float64": column([1 / (i + 1) for i in rows], pa.float64()),
+        "decimal": column([f"{i}.25" for i in rows], pa.string()).cast(pa.decimal128(9, 2)),
+        "bool": column([i % 2 == 0 for i in rows], pa.bool_()),
+        "string": column([f"word {i % 4}" for i in rows], pa.string()),
+        "large": column([f"word {i % 4}" for i in rows], pa.large_string()),
+        "dictionary": column([f"word {i % 4}" for i in rows], pa.string()).dictionary_encode(),
+        "date": column([day + dt.timedelta(i) for i in rows], pa.date32()),
+        "stamp": column([moment + dt.timedelta(hours=i) for i in rows], pa.timestamp("us")),
+        "zoned": column([moment] * 15 + [moment + dt.timedelta(1)] * 15, pa.timestamp("ms", "UTC")),
+        "time": column([dt.time(i % 24, 30) for i in rows], pa.time64("us")),
+        "duration": column([dt.timedelta(minutes=i) for i in rows], pa.duration("s")),
         "empty": pa.nulls(30, pa.int32()),
         "constant": pa.array([7] * 30, pa.int16()),
     }
     return pa.table(columns)
+
+
+def write_parts(frame: pd.DataFrame, folder: Path, suffix: str = "parquet") -> list[Path]:
+    """Files of 70 rows each, which together are the table."""
+    table = pa.Table.from_pandas(frame)  # parts of one table have its types
+    paths = []
+    for number, start in enumerate(range(0, len(frame), 70)):
+        path = folder / f"part{number}.{suffix}"
+        if suffix == "csv":
+            frame.iloc[start : start + 70].to_csv(path, index=False)
+        else:
+            pq.write_table(table.slice(start, 70), path)
+        paths.append(path)
+    return paths
 
 
 HEADER_OF_FLOWS = (

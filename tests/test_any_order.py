@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from tabmt.method.any_order import draw_orders, gaps_last
+from tabmt.method.any_order import draw_orders, masked_cells_last
 from tabmt.method.sample import fill
 from tabmt.tokens import MASK
 from tests.small_networks import FIELDS, generator, make, small, some_tokens
@@ -45,19 +45,24 @@ def test_what_lies_beyond_a_rows_end_is_never_seen(monkeypatch):
     """Rows of different lengths share one cache; memory that was not written may hold anything."""
     prompt = torch.full((60, 4), MASK)
     prompt[:30, :2] = some_tokens(30)[:, :2]
-    options = {"temperature": torch.ones(4), "order": torch.tensor([2, 3, 0, 1])}
-    expected = fill(NET, prompt, generator=generator(1), **options)
+    seeds = range(8)  # each draws another order of the columns
+
+    def fill_prompt(seed: int) -> torch.Tensor:
+        return fill(NET, prompt, temperature=torch.ones(4), generator=generator(seed))
+
+    expected = [fill_prompt(seed) for seed in seeds]
     empty = torch.Tensor.new_empty
     monkeypatch.setattr(
         torch.Tensor, "new_empty", lambda self, *shape: empty(self, *shape).fill_(torch.nan)
     )
-    assert torch.equal(fill(NET, prompt, generator=generator(1), **options), expected)
+    for seed in seeds:
+        assert torch.equal(fill_prompt(seed), expected[seed])
 
 
-def test_gaps_come_last_and_the_rest_stays_in_order():
+def test_masked_cells_come_last_and_the_known_ones_stay_in_order():
     orders = torch.tensor([[2, 0, 3, 1], [1, 3, 0, 2]])
     tokens = torch.tensor([[1, 1, MASK, 1], [MASK, MASK, 0, 0]])
-    assert gaps_last(orders, tokens).tolist() == [[0, 3, 1, 2], [3, 2, 1, 0]]
+    assert masked_cells_last(orders, tokens).tolist() == [[0, 3, 1, 2], [3, 2, 1, 0]]
 
 
 @settings(max_examples=60, deadline=None)
@@ -69,7 +74,7 @@ def test_cached_logits_equal_those_of_one_pass(known, order):
     """Any prompt per row, any order of the rest: the state agrees with the training pass."""
     truth = some_tokens(len(known))
     prompt = torch.where(torch.tensor(known), truth, MASK)
-    # The state takes what is known in the order of the columns, then what is put.
+    # The state takes what is known in the order of the columns, then what is set.
     orders = torch.tensor(
         [[c for c in range(4) if row[c]] + [c for c in order if not row[c]] for row in known]
     )
@@ -83,35 +88,35 @@ def test_cached_logits_equal_those_of_one_pass(known, order):
         cached = state.logits(rows, column).log_softmax(1)
         cached = cached.gather(1, truth[rows, column][:, None]).squeeze(1)
         torch.testing.assert_close(cached, expected[rows, column], atol=1e-5, rtol=0)
-        state.put(rows, column, truth[rows, column])
+        state.set(rows, column, truth[rows, column])
 
 
-def test_a_state_answers_again_and_takes_what_it_was_not_asked_for():
+def test_logits_change_nothing_and_a_cell_may_be_set_without_them():
     truth, every = some_tokens(6), torch.arange(6)
-    asked, told = NET.start(torch.full_like(truth, MASK)), NET.start(torch.full_like(truth, MASK))
-    asked.logits(every, 3)  # a question changes nothing until something is put
+    asked, only_set = (NET.start(torch.full_like(truth, MASK)) for _ in range(2))
+    asked.logits(every, 3)
     asked.logits(every, 1)
     for column in (1, 0):
         asked.logits(every, column)
-        asked.put(every, column, truth[:, column])
-        told.put(every, column, truth[:, column])
-    torch.testing.assert_close(asked.logits(every, 2), told.logits(every, 2))
+        asked.set(every, column, truth[:, column])
+        only_set.set(every, column, truth[:, column])
+    torch.testing.assert_close(asked.logits(every, 2), only_set.logits(every, 2))
 
 
-def test_a_state_goes_on_with_the_rows_it_is_told_to_keep():
+def test_a_state_continues_with_the_selected_rows():
     truth, every = some_tokens(6), torch.arange(6)
     state = NET.start(torch.full_like(truth, MASK))
     for column in (2, 0):
         state.logits(every, column)
-        state.put(every, column, truth[:, column])
+        state.set(every, column, truth[:, column])
     whole = state.logits(every, 3)
-    kept = torch.tensor([4, 4, 0])
-    state.keep(kept)
-    torch.testing.assert_close(state.logits(torch.arange(3), 3), whole[kept])
+    selected = torch.tensor([4, 4, 0])
+    state.select(selected)
+    torch.testing.assert_close(state.logits(torch.arange(3), 3), whole[selected])
 
 
 @pytest.mark.parametrize("order", EVERY[::5])
-def test_a_later_field_never_influences_an_earlier_one(order):
+def test_a_later_column_never_influences_an_earlier_one(order):
     tokens = some_tokens(6)
     orders = torch.tensor(order).expand(6, 4)
     with torch.no_grad():
@@ -140,24 +145,24 @@ def test_loss_is_the_likelihood_of_the_known_cells():
     assert total.item() == pytest.approx(-NET.log_prob(tokens, orders).sum().item(), rel=1e-5)
 
 
-def test_the_loss_of_a_row_does_not_depend_on_its_gaps():
-    """A row with gaps costs what the same row costs in a network that stops before them."""
+def test_the_loss_of_a_row_does_not_depend_on_its_masked_cells():
+    """A row with masked cells costs what it costs in a network that stops before them."""
     tokens = some_tokens(8)
     orders = torch.tensor([3, 1, 0, 2]).expand(8, 4)
-    gappy = tokens.clone()
-    gappy[:, 1] = MASK
+    partial = tokens.clone()
+    partial[:, 1] = MASK
     with torch.no_grad():
         whole = NET.log_prob(tokens, torch.tensor([3, 0, 2, 1]).expand(8, 4))
-        parts = NET.log_prob(gappy, orders)
+        parts = NET.log_prob(partial, orders)
     torch.testing.assert_close(parts[:, [3, 0, 2]], whole[:, [3, 0, 2]])
     assert (parts[:, 1] == 0).all()
     net = make(small("any-order"))
-    net.loss_sum_and_count(gappy, orders)[0].backward()
-    gap_codes = net.fields.codes_of(1)
-    assert net.fields.bias.grad[gap_codes].abs().max() == 0
+    net.loss_sum_and_count(partial, orders)[0].backward()
+    masked_codes = net.embedding.codes_of(1)
+    assert net.output.bias.grad[masked_codes].abs().max() == 0
 
 
-def test_a_batch_of_gaps_only_has_loss_zero_and_finite_gradients():
+def test_a_batch_of_masked_cells_only_has_loss_zero_and_finite_gradients():
     net = make(small("any-order"))
     tokens = torch.full((5, 4), MASK)
     total, count = net.loss_sum_and_count(tokens, draw_orders((5, 4), generator()), generator())

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "tabmt"
-BASE = {"config", "errors", "fingerprint", "json_files", "parallel", "seeds", "tokens"}  # single modules that all may use
+BASE = {
+    "config",
+    "errors",
+    "fingerprint",
+    "json_files",
+    "parallel",
+    "seeds",
+    "tokens",
+}  # single modules that all may use
 CHAIN = [  # a folder may import only from earlier lines
     {"data", "method"},
     {"codec", "netflow"},
@@ -25,9 +33,9 @@ LEVEL |= dict.fromkeys(BASE, 0)
 TABLES = {"pandas", "polars", "pyarrow"}
 FORBIDDEN = {  # tables and tensors meet in `model`
     "method": TABLES,
-    **dict.fromkeys(("data", "codec", "conditions", "rules", "netflow", "demo"), {"torch"}),
-    **dict.fromkeys(("evaluation", "search", "cli"), {"torch"}),
-    **dict.fromkeys(BASE, TABLES | {"torch"}),
+    **{folder: {"torch"} for folder in ("data", "codec", "conditions", "rules", "netflow", "demo")},
+    **{folder: {"torch"} for folder in ("evaluation", "search", "cli")},
+    **{module: TABLES | {"torch"} for module in BASE},
 }
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
 
@@ -52,6 +60,45 @@ def test_imports_point_down(path):
         assert root not in FORBIDDEN.get(here, ()), f"{here} must not import {root}"
         if root == "tabmt" and rest and rest[0] != here and {here, rest[0]} - BASE:
             assert LEVEL[rest[0]] < LEVEL[here], f"{here} may not import {rest[0]}"
+
+
+def test_every_module_is_imported_by_another():
+    modules = {
+        ".".join(("tabmt", *path.relative_to(PACKAGE).with_suffix("").parts))
+        for path in FILES
+        if path.name not in ("__init__.py", "__main__.py")
+    }
+    used = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                used |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    assert modules - used == set()
+
+
+def test_functions_are_shorter_than_seventy_lines():
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                lines = node.end_lineno - node.lineno + 1
+                assert lines < 70, f"{path.name}: {node.name} has {lines} lines"
+
+
+# Words that the glossary replaces: missing value, temperature, validation check, index, chunk, ...
+PRIVATE_WORDS = {"gap", "gaps", "heat", "told", "lens", "judge", "judged", "look", "looks", "place",
+                 "places", "keeper", "stint", "spelled", "oddest"}  # fmt: skip
+
+
+def test_names_keep_to_the_glossary():
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = (
+                getattr(node, "id", None)
+                or getattr(node, "arg", None)
+                or getattr(node, "name", None)
+            )
+            words = set(name.strip("_").lower().split("_")) if isinstance(name, str) else set()
+            assert not words & PRIVATE_WORDS, f"{path.name}: {name}"
 
 
 def test_nothing_is_pickled():

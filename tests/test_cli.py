@@ -43,7 +43,7 @@ def model(tmp_path_factory):
     return folder / "people.tabmt"
 
 
-def test_schema_writes_json_that_fit_takes_back(people, tmp_path):
+def test_schema_writes_json_that_fit_accepts(people, tmp_path):
     result = run("schema", people)
     schema = json.loads(result.stdout)
     assert [column["name"] for column in schema["columns"]] == list(mixed_frame().columns)
@@ -54,16 +54,16 @@ def test_schema_writes_json_that_fit_takes_back(people, tmp_path):
     edited.write_text(json.dumps(schema))
     result = run("fit", people, "-o", tmp_path / "m.tabmt", "--schema", edited, *FIT)
     assert result.exit_code == 0, result.output
-    told = json.loads(run("info", tmp_path / "m.tabmt", "--json").stdout)
-    kinds = {column["name"]: column["kind"] for column in told["schema"]["columns"]}
+    info = json.loads(run("info", tmp_path / "m.tabmt", "--json").stdout)
+    kinds = {column["name"]: column["kind"] for column in info["schema"]["columns"]}
     assert kinds["visits"] == "numeric"
 
 
-def test_a_model_is_all_that_fit_leaves(model):
+def test_fit_writes_a_model_and_nothing_else(model):
     assert sorted(path.name for path in model.parent.iterdir()) == ["people.csv", "people.tabmt"]
 
 
-def test_sample_writes_the_columns_it_read(model, tmp_path):
+def test_sample_writes_the_columns_of_the_table_in_every_format(model, tmp_path):
     for ending in ("csv", "parquet", "arrow"):
         out = tmp_path / f"out.{ending}"
         result = run("sample", model, "-n", 700, "-o", out, "--seed", 1)
@@ -73,7 +73,7 @@ def test_sample_writes_the_columns_it_read(model, tmp_path):
     assert len(pd.read_parquet(tmp_path / "out.parquet")) == 700
 
 
-def test_data_goes_to_stdout_and_words_to_stderr(model):
+def test_data_goes_to_stdout_and_messages_to_stderr(model):
     result = run("sample", model, "-n", 3, "--seed", 1)
     lines = result.stdout.splitlines()
     assert lines[0] == ",".join(mixed_frame().columns) and len(lines) == 4
@@ -82,26 +82,26 @@ def test_data_goes_to_stdout_and_words_to_stderr(model):
     assert "with seed" in result.stderr
 
 
-def test_quiet_is_quiet(model):
+def test_quiet_shows_no_messages(model):
     result = run("--quiet", "sample", model, "-n", 3)
     assert result.stderr == ""
 
 
 def test_temperatures_are_set_for_all_columns_and_for_one(model):
-    cold = run("sample", model, "-n", 5, "--seed", 1, "--temperature", "0").stdout
-    assert cold == run("sample", model, "-n", 5, "--seed", 1, "--temperature", "0").stdout
-    warm = run(
+    likeliest = run("sample", model, "-n", 5, "--seed", 1, "--temperature", "0").stdout
+    assert likeliest == run("sample", model, "-n", 5, "--seed", 1, "--temperature", "0").stdout
+    varied = run(
         "sample", model, "-n", 5, "--seed", 1, "--temperature", "0", "--temperature", "height=9"
     )
-    assert warm.exit_code == 0 and warm.stdout != cold
+    assert varied.exit_code == 0 and varied.stdout != likeliest
 
 
-def test_complete_leaves_no_gaps(model, tmp_path):
-    run("sample", model, "-n", 500, "-o", tmp_path / "x.csv", "--complete", "--seed", 0)
+def test_with_no_missing_no_generated_value_is_missing(model, tmp_path):
+    run("sample", model, "-n", 500, "-o", tmp_path / "x.csv", "--no-missing", "--seed", 0)
     assert pd.read_csv(tmp_path / "x.csv").notna().all().all()
 
 
-def test_info_tells_a_person_what_the_model_knows(model):
+def test_info_shows_what_the_model_knows(model):
     text = " ".join(run("info", model).stdout.split())  # a long path makes a line wrap
     for word in (
         "200 rows",
@@ -115,14 +115,14 @@ def test_info_tells_a_person_what_the_model_knows(model):
         assert word in text
 
 
-def test_fit_goes_on_from_a_model(model, people, tmp_path):
+def test_fit_continues_from_a_model(model, people, tmp_path):
     result = run("fit", people, "-o", tmp_path / "more.tabmt", "--from", model, *FIT)
     assert result.exit_code == 0, result.output
-    told = json.loads(run("info", tmp_path / "more.tabmt", "--json").stdout)
-    assert told["card"]["settings"]["width"] == 16
+    info = json.loads(run("info", tmp_path / "more.tabmt", "--json").stdout)
+    assert info["card"]["settings"]["width"] == 16
 
 
-def test_mistakes_get_one_sentence_and_exit_code_2(model, people, tmp_path):
+def test_mistakes_give_one_sentence_and_exit_code_2(model, people, tmp_path):
     nowhere = tmp_path / "no" / "m.tabmt"
     fails_with("There is no file 'nowhere.csv'.", "schema", "nowhere.csv")
     fails_with("There is no model file 'nowhere.tabmt'.", "info", "nowhere.tabmt")
@@ -131,7 +131,7 @@ def test_mistakes_get_one_sentence_and_exit_code_2(model, people, tmp_path):
         "fit", people, "-o", nowhere,
     )  # fmt: skip
     fails_with(
-        "The temperature 'height=hot' is not a number, nor of the form COLUMN=NUMBER.",
+        "The temperature 'height=hot' is neither a number nor of the form COLUMN=NUMBER.",
         "sample", model, "-n", 1, "--temperature", "height=hot",
     )  # fmt: skip
     fails_with(
@@ -144,7 +144,7 @@ def test_mistakes_get_one_sentence_and_exit_code_2(model, people, tmp_path):
         "fit", people, "-o", tmp_path / "m.tabmt", "--resume",
     )  # fmt: skip
     fails_with(
-        f"{str(people)!r} cannot be read as a TabMT model: the file is damaged or of another sort "
+        f"{str(people)!r} cannot be read as a TabMT model: it is damaged or a file of another kind "
         "(Error while deserializing header: header too large).",
         "info", people,
     )  # fmt: skip
@@ -156,7 +156,7 @@ def test_mistakes_get_one_sentence_and_exit_code_2(model, people, tmp_path):
     assert not (tmp_path / "m.tabmt").exists()
 
 
-def test_a_nan_loss_gets_a_sentence_and_writes_no_model(people, tmp_path):
+def test_a_nan_loss_gives_one_sentence_and_no_model(people, tmp_path):
     result = run("fit", people, "-o", tmp_path / "m.tabmt", *FIT, "--learning-rate", "1e38",
                  "--warmup", "0", "--clip", "1e30")  # fmt: skip
     assert result.exit_code == 2, result.output
@@ -168,37 +168,37 @@ def command(*arguments):
     return [sys.executable, "-m", "tabmt.cli", *map(str, arguments)]
 
 
-@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_a_killed_fit_resumes_to_the_model_of_an_unbroken_one(people, tmp_path, way):
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_a_killed_fit_resumes_to_the_model_of_an_uninterrupted_one(people, tmp_path, signal_number):
     settings = [*TINY, "--steps", "200", "--eval-every", "50", "--threads", "1"]
-    broken, whole = tmp_path / "broken.tabmt", tmp_path / "whole.tabmt"
+    killed, whole = tmp_path / "killed.tabmt", tmp_path / "whole.tabmt"
     process = subprocess.Popen(
-        command("fit", people, "-o", broken, *settings, "--checkpoint-every", 0),
+        command("fit", people, "-o", killed, *settings, "--checkpoint-every", 0),
         stderr=subprocess.PIPE,
         text=True,
     )
-    checkpoint = tmp_path / "broken.tabmt.checkpoint"
+    checkpoint = tmp_path / "killed.tabmt.checkpoint"
     deadline = time.monotonic() + 60
     while not checkpoint.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    os.kill(process.pid, way)
+    os.kill(process.pid, signal_number)
     process.communicate()
     codes = {signal.SIGKILL: -9, signal.SIGINT: 130, signal.SIGTERM: 143}
-    assert process.returncode == codes[way]
-    assert checkpoint.exists() and not broken.exists()
+    assert process.returncode == codes[signal_number]
+    assert checkpoint.exists() and not killed.exists()
     fails_with(
-        f"An unfinished run is in {str(checkpoint)!r}. Go on with it by --resume, or delete the "
-        "file to start anew.",
-        "fit", people, "-o", broken, *settings,
+        f"There is an unfinished run in {str(checkpoint)!r}. Continue it with --resume, or delete "
+        "the file to start again.",
+        "fit", people, "-o", killed, *settings,
     )  # fmt: skip
-    assert run("fit", people, "-o", broken, *settings, "--resume").exit_code == 0
+    assert run("fit", people, "-o", killed, *settings, "--resume").exit_code == 0
     assert run("fit", people, "-o", whole, *settings).exit_code == 0
     assert not checkpoint.exists()
-    rows = [run("sample", path, "-n", 50, "--seed", 1).stdout for path in (broken, whole)]
+    rows = [run("sample", path, "-n", 50, "--seed", 1).stdout for path in (killed, whole)]
     assert rows[0] == rows[1]
 
 
-def test_a_model_that_does_not_fit_on_the_disk_gets_a_sentence(people, tmp_path):
+def test_a_model_that_does_not_fit_on_the_disk_gives_one_sentence(people, tmp_path):
     fit = ["fit", str(people), "-o", str(tmp_path / "m.tabmt"), *TINY, "--steps", "1"]
     done = subprocess.run([*with_little_disk(1000), *fit], capture_output=True, text=True)
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
@@ -207,7 +207,7 @@ def test_a_model_that_does_not_fit_on_the_disk_gets_a_sentence(people, tmp_path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a folder that takes no files")
-def test_where_no_file_can_be_written_is_said_before_training(people):
+def test_an_output_that_cannot_be_written_is_refused_before_training(people):
     fails_with("'/proc/m.tabmt' cannot be written: No such file or directory.",
                "fit", people, "-o", "/proc/m.tabmt", "--minutes", 60)  # fmt: skip
 
@@ -234,14 +234,14 @@ def test_demo_shows_both_tables_side_by_side(tmp_path):
     assert len(pd.read_csv(tmp_path / "demo" / "synthetic.csv")) == 258
 
 
-def test_evaluate_prints_writes_and_draws(model, tmp_path):
+def test_evaluate_prints_scores_and_writes_json_and_a_report(model, tmp_path):
     mixed_frame(150, seed=5).to_csv(tmp_path / "test.csv", index=False)
     mixed_frame(150, seed=6).to_csv(tmp_path / "fresh.csv", index=False)
-    run("sample", model, "-n", 150, "-o", tmp_path / "made.csv", "--seed", 1)
+    run("sample", model, "-n", 150, "-o", tmp_path / "synthetic.csv", "--seed", 1)
     (tmp_path / "rules.json").write_text('{"tall": "height > 100"}')
     (tmp_path / "settings.json").write_text('{"iterations": 20}')
     result = run(
-        "evaluate", tmp_path / "made.csv", tmp_path / "fresh.csv",
+        "evaluate", tmp_path / "synthetic.csv", tmp_path / "fresh.csv",
         "--train", model.parent / "people.csv", "--test", tmp_path / "test.csv",
         "--target", "group", "--rules", tmp_path / "rules.json",
         "--catboost", tmp_path / "settings.json",
@@ -249,15 +249,15 @@ def test_evaluate_prints_writes_and_draws(model, tmp_path):
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     head = result.stdout.splitlines()[0].split()
-    assert head == ["metric", "made.csv", "fresh.csv", "real", "rows", "better"]
-    assert "Breaks tall" in result.stdout
+    assert head == ["metric", "synthetic.csv", "fresh.csv", "real", "rows", "better"]
+    assert "Violates tall" in result.stdout
     found = json.loads((tmp_path / "out.json").read_text())
-    assert [one["name"] for one in found] == ["made.csv", "fresh.csv"]
+    assert [one["name"] for one in found] == ["synthetic.csv", "fresh.csv"]
     assert "Comparison of 2 synthetic tables" in (tmp_path / "out.html").read_text()
     assert "No validation table was given" in result.stderr
 
 
-def test_a_large_sample_is_written_in_parts(model, tmp_path):
+def test_a_large_sample_is_written_in_batches(model, tmp_path):
     out = tmp_path / "big.parquet"
     result = run("sample", model, "-n", 40_000, "-o", out, "--seed", 1)
     assert result.exit_code == 0, result.output

@@ -1,4 +1,4 @@
-"""Copies, shuffled columns and held-out rows: each metric orders them as theory demands."""
+"""Copies, shuffled columns and fresh real rows: each metric orders them as theory demands."""
 
 import importlib
 import json
@@ -8,12 +8,15 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from tabmt.data.schema import Source, infer
-from tabmt.demo import penguins
+from tabmt import penguins
+from tabmt.data.dataset import InMemory
+from tabmt.data.infer import infer_schema
+from tabmt.data.schema import Source
 from tabmt.errors import UserError
-from tabmt.evaluation.evaluate import Evaluation, Judge, evaluate
-from tabmt.evaluation.metrics.view import Lens
-from tabmt.evaluation.report import figures_table
+from tabmt.evaluation.evaluate import Evaluator, evaluate
+from tabmt.evaluation.metrics.encoder import MetricEncoder
+from tabmt.evaluation.report.report import scores_as_text
+from tabmt.evaluation.scores import Evaluation
 from tabmt.rules.rule import Rule
 
 # By its name, because the package has a function of the same.
@@ -29,10 +32,10 @@ def real():
 
 
 @pytest.fixture(scope="module")
-def judged(real):
+def evaluations(real):
     """Evaluations of: copies of training rows, shuffled columns, and fresh real rows."""
     train, test, fresh = real
-    judge = Judge.of(
+    evaluator = Evaluator.of(
         train, test, target="species", rules=[Rule.parse("long", "bill_length_mm > 10")]
     )
     rng = np.random.default_rng(1)
@@ -43,7 +46,7 @@ def judged(real):
         ],
         "fresh": fresh,
     }
-    return {name: judge.judge(table, name).evaluation for name, table in tables.items()}
+    return {name: evaluator.evaluate(table, name).evaluation for name, table in tables.items()}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +56,7 @@ def judged(real):
         ("detector_auc", ["fresh", "shuffle"]),
         ("pair_distance", ["fresh", "shuffle"]),
         ("correlation_error", ["fresh", "shuffle"]),
-        ("gap_correlation_error", ["fresh", "shuffle"]),
+        ("missing_correlation_error", ["fresh", "shuffle"]),
         ("beta_recall", ["shuffle", "fresh"]),
         ("precision", ["shuffle", "fresh"]),
         ("copies", ["fresh", "copy"]),
@@ -64,12 +67,14 @@ def judged(real):
         ("nndr", ["copy", "fresh", "shuffle"]),
     ],
 )
-def test_copies_shuffled_columns_and_fresh_rows_are_ordered_as_theory_demands(judged, name, order):
-    values = [judged[table][name].value for table in order]
+def test_copies_shuffled_columns_and_fresh_rows_are_ordered_as_theory_demands(
+    evaluations, name, order
+):
+    values = [evaluations[table][name].value for table in order]
     assert values == sorted(values) and values[0] < values[-1]
 
 
-def test_fresh_rows_score_near_the_reference(judged):
+def test_fresh_rows_score_near_the_reference(evaluations):
     for name, slack in {
         "ml_efficiency": 0.08,
         "column_distance": 0.06,
@@ -79,48 +84,49 @@ def test_fresh_rows_score_near_the_reference(judged):
         "precision": 0.1,
         "recall": 0.1,
     }.items():
-        score = judged["fresh"][name]
+        score = evaluations["fresh"][name]
         assert abs(score.value - score.reference) < slack, name
 
 
-def test_the_worst_case_of_a_headline_is_worse_than_its_reference(judged):
+def test_the_worst_case_of_a_headline_is_worse_than_its_reference(evaluations):
     for name in ("ml_efficiency", "detector_auc", "correlation_error", "share_closer_to_train"):
-        score = judged["fresh"][name]
+        score = evaluations["fresh"][name]
         better = score.reference - score.worst
         assert better > 0 if score.better == "higher" else better < 0
 
 
-def test_copies_and_nothing_else_are_copies(judged):
-    assert judged["copy"]["copies"].value == 1.0
-    assert judged["copy"]["dcr_median"].value == 0.0
-    assert judged["copy"]["share_closer_to_train"].value > 0.95
-    assert judged["fresh"]["copies"].value == 0.0
+def test_copies_and_nothing_else_are_copies(evaluations):
+    assert evaluations["copy"]["copies"].value == 1.0
+    assert evaluations["copy"]["dcr_median"].value == 0.0
+    assert evaluations["copy"]["share_closer_to_train"].value > 0.95
+    assert evaluations["fresh"]["copies"].value == 0.0
 
 
-def test_rules_are_counted_beside_the_real_table(judged):
-    score = judged["fresh"]["rule: long"]
+def test_rules_are_counted_beside_the_real_table(evaluations):
+    score = evaluations["fresh"]["rule: long"]
     assert (score.value, score.reference) == (0.0, 0.0)
 
 
-def test_a_schema_says_what_a_gap_is_and_which_rules_hold(real):
-    """In text, where NA would be a sex, and would break the rule."""
+def test_a_schema_says_which_text_means_missing_and_which_rules_hold(real):
+    """In text, where NA would be a sex, and would violate the rule."""
     train, test, fresh = (one.fillna({"sex": "NA"}) for one in real)
     rule = {"rules": {"sex": "sex in ['male', 'female']"}}
     word = evaluate(fresh, train, test, schema=rule)["rule: sex"]
-    gap = evaluate(fresh, train, test, schema={"gap_text": "NA", **rule})["rule: sex"]
+    missing = evaluate(fresh, train, test, schema={"missing_text": "NA", **rule})["rule: sex"]
     assert word.value > 0 and word.reference > 0
-    assert (gap.value, gap.reference) == (0.0, 0.0)
+    assert (missing.value, missing.reference) == (0.0, 0.0)
 
 
-def test_a_gap_spelled_among_codes_is_one_in_text_and_in_numbers():
+def test_a_code_that_means_missing_does_so_in_text_and_in_numbers():
     """CSV files hold text, and what is read from Parquet or pandas holds numbers."""
     frame = pd.DataFrame({"code": [0, 1, -9, 0] * 20, "x": np.arange(80) % 7})
     train = pa.table({name: frame[name].astype(str).tolist() for name in frame})
-    found = infer(train, Source("csv"), overrides={"gap_text": "-9"})
+    found = infer_schema(InMemory(train, Source("csv")), overrides={"missing_text": "-9"})
     assert found.columns[0].kind == "categorical"
-    lens = Lens.grind(train, found)
+    encoder = MetricEncoder.fit(train, found)
     for rows in (train, pa.Table.from_pandas(frame)):
-        assert lens.view(rows, "any").gaps("code").tolist() == (frame["code"] == -9).tolist()
+        encoded = encoder.encode(rows, "any")
+        assert encoded.missing("code").tolist() == (frame["code"] == -9).tolist()
 
 
 def test_a_column_whose_only_number_is_set_aside_is_left_out():
@@ -129,11 +135,11 @@ def test_a_column_whose_only_number_is_set_aside_is_left_out():
     for row in range(0, 100, 7):
         one = frame.copy()
         one.loc[row, "rare"] = 0.5
-        left_out += "rare" in Judge.of(one).train.lens.left_out
+        left_out += "rare" in Evaluator.of(one).train.encoder.left_out
     assert 0 < left_out < 15  # a fifth of the rows is set aside
 
 
-def test_a_rule_on_a_column_that_only_the_synthetic_table_has_gets_a_sentence(real):
+def test_a_rule_on_a_column_that_only_the_synthetic_table_has_is_refused(real):
     train, test, fresh = real
     with pytest.raises(UserError, match="The rule 't' names a column 'extra', but the table has:"):
         evaluate(
@@ -141,24 +147,24 @@ def test_a_rule_on_a_column_that_only_the_synthetic_table_has_gets_a_sentence(re
         )
 
 
-def test_an_evaluation_survives_json(judged):
-    one = judged["copy"]
+def test_an_evaluation_survives_json(evaluations):
+    one = evaluations["copy"]
     assert Evaluation.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
-def test_the_same_seed_gives_the_same_figures(real):
+def test_the_same_seed_gives_the_same_scores(real):
     train, test, fresh = real
     one, two = (evaluate(fresh, train, test, target="species", seed=3) for _ in range(2))
     assert one == two
 
 
-def test_a_metric_that_cannot_be_had_says_why_and_the_others_go_on(real):
+def test_a_metric_that_cannot_be_computed_says_why_and_the_others_are_computed(real):
     train, test, fresh = real
     same = fresh.assign(species="Adelie")
     found = evaluate(same, train, test, target="species")
     assert found["ml_efficiency"].value is None
     assert found["ml_efficiency"].note == (
-        "the target 'species' does not vary in the table trained on"
+        "the target 'species' does not vary in the training rows"
     )
     assert found["dcr_median"].value > 0
 
@@ -183,12 +189,16 @@ def test_the_papers_protocol_runs(real):
     assert "10 CatBoost models on each of 5 samples of 8 times" in found.note
 
 
-def test_without_a_test_table_one_is_split_off_and_told(real):
+def test_without_a_test_table_one_is_split_off_and_a_note_says_so(real):
     train, _, fresh = real
-    judge = Judge.of(train)
-    assert len(judge.test) == 30 and len(judge.train) == 120
-    assert judge.notes[0].startswith("No test table was given, so 30 of the training rows serve")
-    assert judge.judge(fresh).evaluation["ml_efficiency"].note == "no target column was named"
+    evaluator = Evaluator.of(train)
+    assert len(evaluator.test) == 30 and len(evaluator.train) == 120
+    assert evaluator.notes[0].startswith(
+        "No test table was given, so 30 of the training rows are used"
+    )
+    assert (
+        evaluator.evaluate(fresh).evaluation["ml_efficiency"].note == "no target column was named"
+    )
 
 
 @pytest.mark.parametrize(
@@ -215,30 +225,30 @@ def test_without_a_test_table_one_is_split_off_and_told(real):
         ),
     ],
 )
-def test_tables_that_cannot_be_judged_get_a_sentence(real, change, options, sentence):
+def test_tables_that_cannot_be_evaluated_are_refused_with_a_reason(real, change, options, sentence):
     train, test, fresh = real
     with pytest.raises(UserError) as error:
         evaluate(change(fresh), train, test, **options)
     assert str(error.value) == sentence
 
 
-def test_tables_with_and_without_gaps_are_compared_by_name(real):
+def test_tables_with_and_without_missing_values_are_compared_by_name(real):
     train, test, fresh = (part.dropna().reset_index(drop=True) for part in real)
-    judge = Judge.of(train, test)
-    gappy = fresh.assign(sex=fresh["sex"].where(np.arange(len(fresh)) % 3 > 0))
-    found = [judge.judge(table, name).evaluation for name, table in
-             {"whole": fresh, "gappy": gappy}.items()]  # fmt: skip
+    evaluator = Evaluator.of(train, test)
+    incomplete = fresh.assign(sex=fresh["sex"].where(np.arange(len(fresh)) % 3 > 0))
+    found = [evaluator.evaluate(table, name).evaluation for name, table in
+             {"whole": fresh, "incomplete": incomplete}.items()]  # fmt: skip
     for order in (found, found[::-1]):
-        lines = {line.split("  ")[0]: line.split() for line in figures_table(order).splitlines()}
+        lines = {line.split("  ")[0]: line.split() for line in scores_as_text(order).splitlines()}
         for one in order:
-            place = 1 + [e.name for e in order].index(one.name)
-            assert lines["Recall"][place] == f"{one['recall'].value:.3f}"
-            assert lines["Diversity"][place] == f"{one['diversity'].value:.3f}"
-        assert "n/a" in lines["Gap rate error"]
+            column = 1 + [e.name for e in order].index(one.name)
+            assert lines["Recall"][column] == f"{one['recall'].value:.3f}"
+            assert lines["Diversity"][column] == f"{one['diversity'].value:.3f}"
+        assert "n/a" in lines["Missing rate error"]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 19])
-def test_few_rows_lack_some_figures_but_give_the_others(real, rows):
+def test_with_few_rows_only_some_metrics_have_no_value(real, rows):
     train, test, fresh = real
     found = evaluate(fresh[:rows], train, test[:rows], target="species")
     assert found["detector_auc"].value is None and "too few" in found["detector_auc"].note
@@ -248,38 +258,38 @@ def test_few_rows_lack_some_figures_but_give_the_others(real, rows):
 
 def test_one_row_cannot_be_split():
     with pytest.raises(UserError) as error:
-        Judge.of(pd.DataFrame({"x": [1.5]}))
+        Evaluator.of(pd.DataFrame({"x": [1.5]}))
     assert str(error.value) == (
-        "The training table has 1 rows, too few to split test rows off; give a test table."
+        "The training table has 1 rows, too few to split off test rows; pass a test table."
     )
 
 
-def test_one_column_is_judged_as_far_as_it_goes():
+def test_one_column_has_every_metric_that_needs_only_one():
     column = pd.DataFrame({"x": np.random.default_rng(0).normal(size=60)})
     found = evaluate(column[:30], column, column[30:].reset_index(drop=True))
     assert found["correlation_error"].note == "no two columns can be correlated"
     assert found["column_distance"].value > 0
 
 
-def test_catboosts_complaints_become_notes(real):
+def test_errors_of_catboost_become_notes(real):
     train, test, fresh = real
     found = evaluate(fresh, train, test, target="species", catboost_settings={"colour": "red"})
     assert found["ml_efficiency"].value is None
     assert found["ml_efficiency"].note.startswith("CatBoost cannot learn this: ")
 
 
-def test_of_a_large_table_some_rows_are_judged_and_it_says_so(real, monkeypatch):
+def test_of_a_large_table_some_rows_are_evaluated_and_notes_say_so(real, monkeypatch):
     train, test, fresh = real
-    monkeypatch.setattr(evaluate_module, "MANY_ROWS", 60)
+    monkeypatch.setattr(evaluate_module, "MOST_ROWS", 60)
     monkeypatch.setattr(evaluate_module, "MOST_BY_DISTANCE", 50)
     many = pd.concat([train, train, fresh[:1]], ignore_index=True)  # 301 rows, all but one copies
-    judged = Judge.of(train, test).judge(many)
-    found = judged.evaluation
+    evaluated = Evaluator.of(train, test).evaluate(many)
+    found = evaluated.evaluation
     assert found.rows["synthetic"] == 301
-    assert len(judged.view) == 150 and len(judged.closeness.distances) == 50
-    assert any("Of 301 synthetic rows, 150 drawn at random were judged" in n for n in found.notes)
-    assert any("Distances are those of at most 50 rows" in note for note in found.notes)
-    assert found["copies"].value > 0.99  # looked for in all
+    assert len(evaluated.encoded) == 150 and len(evaluated.closeness.distances) == 50
+    assert any("Of 301 synthetic rows, 150 random ones were evaluated" in n for n in found.notes)
+    assert any("Distances are those of at most 50 random rows" in note for note in found.notes)
+    assert found["copies"].value > 0.99  # checked in all rows
     assert found["precision"].note.endswith("50 rows of each")
-    few = Judge.of(train, test[:50]).judge(fresh[:40]).evaluation
+    few = Evaluator.of(train, test[:50]).evaluate(fresh[:40]).evaluation
     assert few.notes == ()

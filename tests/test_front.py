@@ -1,4 +1,5 @@
-"""Points that no other beats, the area they cover, and which is taken, against doing it by hand."""
+"""Points that no other beats, the area they cover, and the choice of one, against direct
+computations."""
 
 from typing import Any
 
@@ -9,21 +10,21 @@ from hypothesis import strategies as st
 
 from tabmt import UserError
 from tabmt.cli.console import plot
-from tabmt.data.files import load
-from tabmt.data.schema import infer
+from tabmt.data.dataset import Dataset
+from tabmt.data.infer import infer_schema
+from tabmt.evaluation.metrics.encoder import MetricEncoder
 from tabmt.evaluation.metrics.privacy import membership_auc
-from tabmt.evaluation.metrics.view import Lens
 from tabmt.search.front import Front, Point, area_added, hypervolume, non_dominated, signs
 from tests.tables import mixed_frame
 
 points = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=20)
 
 
-def beaten(scores: np.ndarray, place: int) -> bool:
+def is_dominated(scores: np.ndarray, index: int) -> bool:
     """By the definition: another is as good in both and better in one, or the same and earlier."""
     for other in range(len(scores)):
-        as_good = (scores[other] >= scores[place]).all()
-        if as_good and ((scores[other] > scores[place]).any() or other < place):
+        as_good = (scores[other] >= scores[index]).all()
+        if as_good and ((scores[other] > scores[index]).any() or other < index):
             return True
     return False
 
@@ -31,7 +32,7 @@ def beaten(scores: np.ndarray, place: int) -> bool:
 @given(points)
 def test_the_front_is_what_a_double_loop_finds(found):
     scores = np.array(found, float).reshape(-1, 2)
-    expected = [not beaten(scores, place) for place in range(len(scores))]
+    expected = [not is_dominated(scores, index) for index in range(len(scores))]
     assert non_dominated(scores).tolist() == expected
 
 
@@ -57,30 +58,29 @@ def test_the_area_that_a_point_adds_is_the_difference_of_two_areas(found, others
         assert more == hypervolume(both, least) - hypervolume(scores, least)
 
 
-def test_scores_of_which_less_is_better_are_turned():
+def test_scores_of_which_less_is_better_change_their_sign():
     assert signs("dcr", "mle").tolist() == [1, 1]
     assert signs("attack", "detector").tolist() == [-1, -1]
 
 
 def test_the_attack_finds_copies_and_nothing_in_rows_of_neither_table():
-    frame = mixed_frame(400)
-    schema = infer(*load(frame))
-    lens = Lens.grind(load(frame)[0], schema)
-    whole = lens.view(load(frame)[0], "real")
-    train, held_out, fresh = (whole.take(np.arange(k, 300, 3)) for k in range(3))
-    assert membership_auc(train, train, held_out) > 0.95
-    assert membership_auc(fresh, train, held_out) == pytest.approx(0.5, abs=0.1)
+    table = Dataset.open(mixed_frame(400)).to_table()
+    encoder = MetricEncoder.fit(table, infer_schema(mixed_frame(400)))
+    whole = encoder.encode(table, "real")
+    train, unused, fresh = (whole.take(np.arange(k, 300, 3)) for k in range(3))
+    assert membership_auc(train, train, unused) > 0.95
+    assert membership_auc(fresh, train, unused) == pytest.approx(0.5, abs=0.1)
     # By the definition, pair by pair.
     from scipy.stats import mannwhitneyu
     from sklearn.neighbors import NearestNeighbors
 
     near = NearestNeighbors(n_neighbors=1).fit(fresh.matrix)
-    seen, unseen = (near.kneighbors(v.matrix)[0][:, 0] for v in (train, held_out))
+    seen, unseen = (near.kneighbors(t.matrix)[0][:, 0] for t in (train, unused))
     expected = mannwhitneyu(unseen, seen).statistic / len(seen) / len(unseen)
-    assert membership_auc(fresh, train, held_out) == pytest.approx(expected, abs=1e-3)
+    assert membership_auc(fresh, train, unused) == pytest.approx(expected, abs=1e-3)
 
 
-def test_the_live_picture_marks_the_front():
+def test_the_live_plot_marks_the_front():
     drawn = plot(np.array([[0.0, 0.0], [1.0, 1.0], [0.5, 0.5]]), 10, ("dcr", "mle"))
     assert drawn.startswith("trial 3 of 10")
     lines = [line for line in drawn.splitlines() if line.startswith("|")]
@@ -92,53 +92,52 @@ def test_the_live_picture_marks_the_front():
     assert plot(np.zeros((0, 2)), 5, ("dcr", "mle")) == "trial 0 of 5"
 
 
-# --- which point is taken -----------------------------------------------------------------------
+# --- the choice of a point ---------------------------------------------------------------------
 
 
 def point(privacy: float | None, quality: float | None, uniform: float | None = None) -> Point:
-    """Scored so on validation rows; the search was luckier, the test rows tell another story."""
+    """With these scores on validation rows, and others in the search and on test rows."""
     lucky = None if quality is None else quality + 0.5
-    heat = {"a": 1.0}
-    return Point(heat, 9.0, lucky or 9.0, privacy, quality, 0.0, 0.0, uniform)
+    return Point({"a": 1.0}, 9.0, lucky or 9.0, privacy, quality, 0.0, 0.0, uniform)
 
 
-def front_of(points: list[Point], ray: list[Point], **names: Any) -> Front:
+def front_of(points: list[Point], uniform: list[Point], **names: Any) -> Front:
     names = {"privacy": "dcr", "quality": "mle", **names}
     real = {"privacy": 1.0, "quality": 0.3, "valid_quality": 0.9}
-    return Front(**names, target="a", points=tuple(points), ray=tuple(ray), tried=(), real=real,
-                 search={})  # fmt: skip
+    return Front(**names, target="a", points=tuple(points), uniform=tuple(uniform), tried=(),
+                 real=real, search={})  # fmt: skip
 
 
 POINTS = [point(1, 0.9), point(2, 0.8), point(3, 0.6), point(4, 0.85)]
-WARM = [point(0.5, 0.95, 0.7), point(1.5, 0.7, 1.2)]
+UNIFORM = [point(0.5, 0.95, 0.7), point(1.5, 0.7, 1.2)]
 
 
 @pytest.mark.parametrize(
-    ("wish", "chosen"),
+    ("criterion", "chosen"),
     [
         ({"quality": 0.88}, POINTS[0]),
         ({"quality": 0.75}, POINTS[1]),  # the fourth is beyond one that falls short
         ({"quality": 0.8}, POINTS[1]),
         ({"quality": 0.5}, POINTS[3]),
-        ({"quality": 0.93}, WARM[0]),  # no point of the front is so good
+        ({"quality": 0.93}, UNIFORM[0]),  # no point of the front is so good
         ({"quality": 0.9}, POINTS[0]),
         ({"loss": 0.1}, POINTS[1]),
-        ({"loss": -0.03}, WARM[0]),
-        ({"privacy": 0.4}, WARM[0]),
+        ({"loss": -0.03}, UNIFORM[0]),
+        ({"privacy": 0.4}, UNIFORM[0]),
         ({"privacy": 0.9}, POINTS[0]),
         ({"privacy": 2.5}, POINTS[3]),
         ({"point": 3}, POINTS[2]),
     ],
     ids=str,
 )
-def test_the_point_that_a_wish_gets(wish, chosen):
-    for order in (POINTS, POINTS[::-1]) if "point" not in wish else (POINTS,):
-        assert front_of(order, WARM).choose(**wish) is chosen
+def test_each_criterion_chooses_the_point_that_it_describes(criterion, chosen):
+    for order in (POINTS, POINTS[::-1]) if "point" not in criterion else (POINTS,):
+        assert front_of(order, UNIFORM).choose(**criterion) is chosen
 
 
-def test_the_walk_begins_at_the_first_point_that_is_good_enough():
+def test_the_choice_starts_at_the_first_point_that_is_good_enough():
     points = [point(1, 0.7), point(2, 0.9), point(3, 0.85), point(4, 0.5), point(5, 0.95)]
-    assert front_of(points, WARM).choose(quality=0.8) is points[2]
+    assert front_of(points, UNIFORM).choose(quality=0.8) is points[2]
 
 
 def test_scores_of_which_less_is_better_are_chosen_the_other_way_round():
@@ -150,9 +149,9 @@ def test_scores_of_which_less_is_better_are_chosen_the_other_way_round():
     assert front.choose(loss=-0.2) is points[1]  # real rows have 0.9
 
 
-def test_a_point_whose_scoring_failed_is_passed_over():
+def test_a_point_whose_scoring_failed_is_not_chosen():
     failed = point(None, None)
-    front = front_of([failed, *POINTS], WARM)
+    front = front_of([failed, *POINTS], UNIFORM)
     assert front.choose(quality=0.75) is POINTS[1]
     assert front.choose(privacy=2.5) is POINTS[3]
     with pytest.raises(UserError, match="No point of the front has dcr at least 0"):
@@ -160,7 +159,7 @@ def test_a_point_whose_scoring_failed_is_passed_over():
 
 
 @pytest.mark.parametrize(
-    ("wish", "sentence"),
+    ("criteria", "sentence"),
     [
         ({}, "Choose a point by one of: quality, loss, privacy, point."),
         ({"quality": 0.5, "point": 1}, "Choose a point by one of: quality, loss, privacy, point."),
@@ -169,7 +168,7 @@ def test_a_point_whose_scoring_failed_is_passed_over():
         ({"point": 0}, "The point is 0, but the front has the points 1 to 4."),
     ],
 )
-def test_a_point_that_is_not_there_gets_a_sentence(wish, sentence):
+def test_criteria_that_no_point_satisfies_are_refused(criteria, sentence):
     with pytest.raises(UserError) as error:
-        front_of(POINTS, WARM).choose(**wish)
+        front_of(POINTS, UNIFORM).choose(**criteria)
     assert str(error.value) == sentence

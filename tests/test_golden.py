@@ -385,6 +385,8 @@ RENAMED = {"missing": "gaps", "missing_text": "gap_text"}  # since the values we
 def entries(schema) -> list[str]:
     """What a schema says of each column, but for the reasons, which are prose."""
     return [
-        json.dumps({RENAMED.get(k, k): v for k, v in sorted(column.items()) if k != "reason"})
+        json.dumps(
+            {RENAMED.get(k, k): v for k, v in column.items() if k != "reason"}, sort_keys=True
+        )
         for column in schema["columns"]
     ]

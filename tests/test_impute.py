@@ -17,19 +17,19 @@ from tests.prompted import p_value
 from tests.tables import every_type, mixed_frame
 
 NETWORKS = get_args(NetworkName)
-GAPPY = ("group", "height", "weight", "visits", "since", "city")  # columns that get gaps
+INCOMPLETE = ("group", "height", "weight", "visits", "since", "city")  # some cells are removed
 
 
-def torn(rows: int = 200, seed: int = 1) -> pd.DataFrame:
-    """Other rows of the table that was learned, with a third of their cells gone."""
+def incomplete(rows: int = 200, seed: int = 1) -> pd.DataFrame:
+    """Other rows of the table that was fitted, with a third of their cells missing."""
     frame, rng = mixed_frame(rows, seed), np.random.default_rng(seed)
-    for name in GAPPY:
+    for name in INCOMPLETE:
         frame.loc[rng.random(rows) < 0.33, name] = None
     return frame
 
 
 def four(rows: int = 160, seed: int = 0) -> pd.DataFrame:
-    """Four columns without gaps, of which each tells of the others."""
+    """Four columns without missing values, which depend on one another."""
     rng = np.random.default_rng(seed)
     kind = rng.integers(0, 3, rows)
     size = 6 * kind + rng.integers(0, 9, rows)
@@ -47,11 +47,11 @@ PATTERNS = list(itertools.product([False, True], repeat=4))
 
 
 def with_every_pattern(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each set of gaps that a row of four columns can have, in turn."""
+    """Each pattern of missing values that a row of four columns can have, in turn."""
     frame = frame.copy()
-    for place, name in enumerate(frame.columns):
-        gone = [PATTERNS[row % 16][place] for row in range(len(frame))]
-        frame[name] = frame[name].mask(np.array(gone))
+    for index, name in enumerate(frame.columns):
+        missing = [PATTERNS[row % 16][index] for row in range(len(frame))]
+        frame[name] = frame[name].mask(np.array(missing))
     return frame
 
 
@@ -63,9 +63,9 @@ def same_known_cells(before: pd.DataFrame, after: pd.DataFrame) -> None:
         assert after[name][known].equals(before[name][known]), name
 
 
-def test_pandas_cells_that_are_known_come_back_as_they_were(fitted):
-    frame = torn()
-    frame.loc[0, ["height", "weight"]] = [250.5, 7.0]  # known, but never seen
+def test_known_cells_of_a_pandas_table_stay_as_they_are(fitted):
+    frame = incomplete()
+    frame.loc[0, ["height", "weight"]] = [250.5, 7.0]  # known, but not in the training table
     before = frame.copy(deep=True)
     filled = fitted.impute(frame, seed=0)
     pd.testing.assert_frame_equal(frame, before)
@@ -74,21 +74,21 @@ def test_pandas_cells_that_are_known_come_back_as_they_were(fitted):
     assert filled["group"].cat.categories.tolist() == ["a", "b", "c"]
 
 
-def test_categories_that_nobody_uses_and_their_order_stay(fitted):
-    frame = torn()
+def test_unused_categories_and_their_order_stay(fitted):
+    frame = incomplete()
     frame["group"] = frame["group"].cat.set_categories(["c", "z", "b", "a"], ordered=True)
     filled = fitted.impute(frame, seed=0)
     same_known_cells(frame, filled)
     assert filled["group"].dtype == frame["group"].dtype and filled["group"].notna().all()
 
 
-def test_columns_come_back_in_the_order_of_the_table(fitted):
-    frame = torn()[::-1].reset_index(drop=True)[list(mixed_frame().columns)[::-1]]
+def test_columns_stay_in_the_order_of_the_table(fitted):
+    frame = incomplete()[::-1].reset_index(drop=True)[list(mixed_frame().columns)[::-1]]
     same_known_cells(frame, fitted.impute(frame, seed=0))
 
 
-def test_polars_cells_that_are_known_come_back_as_they_were(fitted):
-    frame = pl.from_pandas(torn())
+def test_known_cells_of_a_polars_table_stay_as_they_are(fitted):
+    frame = pl.from_pandas(incomplete())
     filled = fitted.impute(frame, seed=0)
     assert isinstance(filled, pl.DataFrame) and filled.schema == frame.schema
     for name in frame.columns:
@@ -109,13 +109,13 @@ def test_every_arrow_type_is_imputed_in_its_own_type(network):
 
 
 def test_arrow_dictionaries_of_several_chunks_and_metadata_stay(fitted):
-    table = pa.Table.from_pandas(torn()).replace_schema_metadata({"owner": "me"})
-    place = table.column_names.index("group")
+    table = pa.Table.from_pandas(incomplete()).replace_schema_metadata({"owner": "me"})
+    index = table.column_names.index("group")
     words = [["a", "b", None, "c"] * 25, [None, "c", "c", "a"] * 25]
     chunks = [
-        pa.array(part).dictionary_encode().cast(table.schema.field(place).type) for part in words
+        pa.array(part).dictionary_encode().cast(table.schema.field(index).type) for part in words
     ]
-    table = table.set_column(place, table.schema.field(place), pa.chunked_array(chunks))
+    table = table.set_column(index, table.schema.field(index), pa.chunked_array(chunks))
     filled = fitted.impute(table, seed=0)
     assert filled.schema.equals(table.schema, check_metadata=True)
     known = pc.is_valid(table.column("group"))
@@ -123,43 +123,45 @@ def test_arrow_dictionaries_of_several_chunks_and_metadata_stay(fitted):
     assert given == now and filled.column("group").null_count == 0
 
 
-def test_nan_and_null_are_both_gaps_of_an_arrow_float(fitted):
+def test_nan_and_null_are_both_missing_in_an_arrow_column_of_floats(fitted):
     table = pa.Table.from_pandas(mixed_frame(4), preserve_index=False)
-    place = table.column_names.index("height")
-    gaps = pa.array([float("nan"), None, 151.1, float("nan")])
-    filled = fitted.impute(table.set_column(place, "height", gaps), seed=0).column("height")
+    index = table.column_names.index("height")
+    heights = pa.array([float("nan"), None, 151.1, float("nan")])
+    filled = fitted.impute(table.set_column(index, "height", heights), seed=0).column("height")
     assert filled.null_count == 0 and pc.sum(pc.is_nan(filled)).as_py() == 0
     assert filled[2].as_py() == 151.1
 
 
 @pytest.mark.parametrize(
-    ("gap", "schema"),
-    [("", None), ("NA", None), ("NA", {"gap_text": "NA"}), ("no", {"gap_text": "no"})],
+    ("missing_text", "schema"),
+    [("", None), ("NA", None), ("NA", {"missing_text": "NA"}), ("no", {"missing_text": "no"})],
 )
-def test_a_csv_file_is_imputed_as_the_types_it_stands_for(tmp_path, gap, schema):
-    frame = torn().drop(columns=["since", "member"])
-    if gap and schema is None:
+def test_a_csv_file_is_imputed_in_the_types_that_its_text_stands_for(
+    tmp_path, missing_text, schema
+):
+    frame = incomplete().drop(columns=["since", "member"])
+    if missing_text and schema is None:
         frame["city"] = frame["city"].fillna("Oslo")  # as text, NA would be a word
         frame["group"] = frame["group"].astype(object).fillna("a")
-    frame.to_csv(tmp_path / "t.csv", index=False, na_rep=gap)
+    frame.to_csv(tmp_path / "t.csv", index=False, na_rep=missing_text)
     model = TabMT(steps=3, **TINY).fit(tmp_path / "t.csv", schema=schema)
     filled = model.impute(tmp_path / "t.csv", seed=0)
-    assert filled.notna().all(axis=None) and not filled.isin([gap or "NA"]).any(axis=None)
-    read = pd.read_csv(tmp_path / "t.csv", na_values=[gap])
+    assert filled.notna().all(axis=None) and not filled.isin([missing_text or "NA"]).any(axis=None)
+    read = pd.read_csv(tmp_path / "t.csv", na_values=[missing_text])
     for name in read.columns:
         known = read[name].notna()
         assert filled[name][known].tolist() == read[name][known].tolist()
     assert (filled["height"] == filled["height"].round(1)).all()
 
 
-def test_spelled_gaps_in_tables_of_other_types_than_were_learned(tmp_path):
-    """Categories, a column that has become numbers, and one of nothing but gaps."""
+def test_missing_texts_in_tables_of_other_types_than_the_training_table(tmp_path):
+    """Categories, a column that has become numbers, and one in which every value is missing."""
     frame = pd.DataFrame(
         {"g": ["a", "b", "NA"] * 30, "one": "5", "only": "NA", "x": range(0, 180, 2)}, dtype=object
     )
-    told = [{"name": name, "gap_text": "NA"} for name in ("g", "one", "only")]
+    entries = [{"name": name, "missing_text": "NA"} for name in ("g", "one", "only")]
     frame.to_csv(tmp_path / "t.csv", index=False)
-    model = TabMT(steps=3, **TINY).fit(tmp_path / "t.csv", schema={"columns": told})
+    model = TabMT(steps=3, **TINY).fit(tmp_path / "t.csv", schema={"columns": entries})
     other = frame.astype({"g": "category", "one": int, "x": int})
     assert set(model.impute(other, seed=0)["g"]) == {"a", "b"}
     assert model.score(other).shape[0] == 90
@@ -170,21 +172,21 @@ def test_spelled_gaps_in_tables_of_other_types_than_were_learned(tmp_path):
     assert (as_text["only"] == "NA").all()
 
 
-def test_a_number_that_spells_a_gap_is_one_in_a_table_of_numbers_too(tmp_path):
+def test_a_number_as_missing_text_is_missing_in_a_table_of_numbers_too(tmp_path):
     frame = pd.DataFrame({"x": [*range(100, 280, 2), *[-999] * 10], "code": [0, 1, 2, 3, -9] * 20})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    told = [{"name": "x", "gap_text": "-999"}, {"name": "code", "gap_text": "-9"}]
-    model = TabMT(steps=3, **TINY).fit(tmp_path / "t.csv", schema={"columns": told})
+    entries = [{"name": "x", "missing_text": "-999"}, {"name": "code", "missing_text": "-9"}]
+    model = TabMT(steps=3, **TINY).fit(tmp_path / "t.csv", schema={"columns": entries})
     filled = model.impute(frame, seed=0)
     assert filled["x"].min() >= 100 and filled["code"].min() == 0
     assert filled.equals(model.impute(tmp_path / "t.csv", seed=0))
     assert model.score(frame).equals(model.score(tmp_path / "t.csv"))
 
 
-def test_a_spelled_gap_comes_back_in_every_type_of_text():
+def test_a_missing_text_is_returned_in_every_type_of_text():
     for dtype in (pa.string(), pa.large_string(), pa.string_view()):
         table = pa.table({"g": pa.array(["a", "b", "NA"] * 30, dtype), "x": range(90)})
-        model = TabMT(steps=3, **TINY).fit(table, schema={"gap_text": "NA"})
+        model = TabMT(steps=3, **TINY).fit(table, schema={"missing_text": "NA"})
         rows = model.sample(60, seed=0)
         assert rows.schema.field("g").type == dtype
         assert set(rows["g"].to_pylist()) == {"a", "b", "NA"}
@@ -192,10 +194,10 @@ def test_a_spelled_gap_comes_back_in_every_type_of_text():
 
 
 def test_a_parquet_file_is_imputed_by_its_path(fitted, tmp_path):
-    torn().to_parquet(tmp_path / "t.parquet")
+    incomplete().to_parquet(tmp_path / "t.parquet")
     filled = fitted.impute(tmp_path / "t.parquet", seed=0)
-    same_known_cells(torn(), filled)
-    assert filled.equals(fitted.impute(torn(), seed=0))
+    same_known_cells(incomplete(), filled)
+    assert filled.equals(fitted.impute(incomplete(), seed=0))
 
 
 def test_text_that_stands_for_numbers_stays_text():
@@ -207,8 +209,8 @@ def test_text_that_stands_for_numbers_stays_text():
     assert filled["n"].str.fullmatch(r"\d+\.\d\d").all()
 
 
-def test_gaps_elsewhere_stay_if_only_some_columns_are_to_be_filled(fitted):
-    frame = torn()
+def test_missing_values_of_other_columns_stay_if_only_some_are_imputed(fitted):
+    frame = incomplete()
     filled = fitted.impute(frame, columns=["height", "city"], seed=0)
     same_known_cells(frame, filled)
     assert filled[["height", "city"]].notna().all(axis=None)
@@ -217,7 +219,7 @@ def test_gaps_elsewhere_stay_if_only_some_columns_are_to_be_filled(fitted):
     assert fitted.impute(frame, columns=[], seed=0).equals(frame)
 
 
-def gaps_that_tell(rows: int = 400) -> pd.DataFrame:
+def informative_missing_values(rows: int = 400) -> pd.DataFrame:
     """y is missing for every second b, and never for a."""
     x = np.array(["a", "b"])[np.arange(rows) % 2]
     y = np.where((x == "b") & (np.arange(rows) % 4 == 1), np.nan, np.arange(rows) % 12)
@@ -225,51 +227,54 @@ def gaps_that_tell(rows: int = 400) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-def test_a_gap_that_stays_is_known_to_be_one(network):
-    model = TabMT(steps=150, learning_rate=1e-2, network=network, **TINY).fit(gaps_that_tell())
+def test_a_missing_value_that_stays_is_known_to_be_missing(network):
+    model = TabMT(steps=150, learning_rate=1e-2, network=network, **TINY).fit(
+        informative_missing_values()
+    )
     blank = pd.DataFrame({"x": pd.array([None] * 400, dtype="str"), "y": [np.nan] * 400})
-    told = model.impute(blank, columns=["x"], seed=0)
-    assert (told["x"] == "b").mean() > 0.9 and told["y"].isna().all()
-    free = model.impute(blank, seed=0)
-    assert 0.25 < (free["x"] == "b").mean() < 0.75 and free["y"].notna().all()
+    one = model.impute(blank, columns=["x"], seed=0)
+    assert (one["x"] == "b").mean() > 0.9 and one["y"].isna().all()
+    both = model.impute(blank, seed=0)
+    assert 0.25 < (both["x"] == "b").mean() < 0.75 and both["y"].notna().all()
 
 
 def test_draws_differ_and_the_same_seed_gives_them_again(fitted):
-    frame = torn()
-    one, two, three = fitted.impute(frame, draws=3, seed=5)
+    frame = incomplete()
+    one, two, three = fitted.impute_many(frame, 3, seed=5)
     for name in ("group", "height", "city"):
         assert not one[name].equals(two[name]) and not two[name].equals(three[name])
         assert not one[name].equals(three[name])
     for draw in (one, two, three):
         same_known_cells(frame, draw)
         assert draw.notna().all(axis=None)
-    again = fitted.impute(frame, draws=3, seed=5)
+    again = fitted.impute_many(frame, 3, seed=5)
     assert all(a.equals(b) for a, b in zip((one, two, three), again, strict=True))
     assert fitted.impute(frame, seed=5).equals(one)
     assert not fitted.impute(frame, seed=6).equals(one)
-    assert len(fitted.impute(frame, draws=1, seed=5)) == 1
+    (alone,) = fitted.impute_many(frame, 1, seed=5)
+    assert alone.equals(one)
 
 
-def test_draws_of_neighbouring_seeds_have_nothing_in_common(fitted):
+def test_draws_of_consecutive_seeds_are_independent(fitted):
     """The second draw of one seed is not the first of the next."""
-    frame = torn()
-    second, first = fitted.impute(frame, draws=2, seed=5)[1], fitted.impute(frame, seed=6)
+    frame = incomplete()
+    second, first = fitted.impute_many(frame, 2, seed=5)[1], fitted.impute(frame, seed=6)
     assert not second["height"].equals(first["height"])
-    gone = frame["height"].isna()
-    assert (second["height"][gone] == first["height"][gone]).mean() < 0.5
+    missing = frame["height"].isna()
+    assert (second["height"][missing] == first["height"][missing]).mean() < 0.5
 
 
 def test_without_a_seed_draws_differ(fitted):
-    frame = torn()
+    frame = incomplete()
     assert not fitted.impute(frame).equals(fitted.impute(frame))
 
 
 @pytest.fixture(scope="module", params=NETWORKS)
 def model(request) -> TabMT:
-    """Of a table with all gaps; numbers in wide bins."""
+    """Of a table with every pattern of missing values; numbers in wide bins."""
     frame = with_every_pattern(four(480))
-    made = TabMT(steps=80, learning_rate=1e-2, max_bins=4, network=request.param, **TINY)
-    return made.fit(frame)
+    settings = {"steps": 80, "learning_rate": 1e-2, "max_bins": 4, "network": request.param}
+    return TabMT(**settings, **TINY).fit(frame)
 
 
 ROW = {"kind": "bee", "size": 11, "price": 2.4, "flag": True}
@@ -289,7 +294,7 @@ def test_drawn_values_follow_the_distribution_given_the_rest_of_the_row(model, c
     assert p_value(counts, chances) > 0.001
 
 
-def test_drawn_numbers_fall_into_bins_as_they_should_and_differ_inside(model):
+def test_drawn_numbers_follow_the_probabilities_of_bins_and_differ_inside(model):
     frame = repeated(3000, price=None)
     drawn = model.impute(frame, seed=0)["price"]
     chances = model.predict_proba(frame.head(1), "price").iloc[0]
@@ -314,7 +319,7 @@ def test_the_mode_is_the_likeliest_value(model):
 
 def centres(model, name) -> np.ndarray:
     """The middle of each bin, as the numbers themselves."""
-    coded = next(c for c in model.learned_.codec.coded if c.column.name == name)
+    coded = model.model_.codec[name]
     return coded.codec.codes.centres / 10 ** (coded.column.decimals or 0)
 
 
@@ -325,7 +330,7 @@ def test_the_mode_of_numbers_is_the_middle_of_the_likeliest_bin(model):
     assert model.impute(frame, how="mode")["price"][0] == pytest.approx(expected)
 
 
-def test_the_mean_is_the_expected_number_and_the_mode_elsewhere(model):
+def test_the_mean_is_the_expected_number_and_the_mode_of_other_columns(model):
     frame = with_every_pattern(four(160, seed=3))
     filled, mode = model.impute(frame, how="mean"), model.impute(frame, how="mode")
     same_known_cells(frame, filled)
@@ -338,44 +343,44 @@ def test_the_mean_is_the_expected_number_and_the_mode_elsewhere(model):
         assert filled[name][alone].to_numpy(float) == pytest.approx(mean)
 
 
-def test_means_of_rows_that_know_nothing_are_near_the_columns_own(model):
+def test_means_of_rows_without_known_cells_are_near_those_of_the_columns(model):
     blank = with_every_pattern(four(160))[lambda frame: frame.isna().all(axis=1)]
     filled = model.impute(blank.reset_index(drop=True), how="mean")
-    assert filled["size"].nunique() == 1  # nothing tells the rows apart
+    assert filled["size"].nunique() == 1  # nothing distinguishes the rows
     assert abs(filled["size"][0] - four(480)["size"].mean()) < 4
 
 
-@pytest.mark.parametrize("gaps", ["masked", "learned"])
+@pytest.mark.parametrize("missing", ["masked", "learned"])
 @pytest.mark.parametrize("network", NETWORKS)
-def test_every_set_of_columns_with_gaps_trains_and_every_pattern_is_imputed(network, gaps):
-    """Of 16 tables each has gaps in other columns; a column without any is imputed too."""
+def test_every_set_of_incomplete_columns_is_learned_and_every_pattern_imputed(network, missing):
+    """16 tables with missing values in other columns each; columns without any are imputed too."""
     whole = four(48)
-    torn_everywhere = with_every_pattern(whole)
+    every_pattern = with_every_pattern(whole)
     for pattern in PATTERNS:
-        names = [name for name, gone in zip(whole.columns, pattern, strict=True) if gone]
-        table = whole.assign(**{name: torn_everywhere[name] for name in names})
-        made = TabMT(steps=2, network=network, gaps=gaps, **TINY).fit(table)
-        modes = {column.name: column.gaps for column in made.schema_.columns}
-        assert modes == {name: gaps if name in names else "none" for name in whole.columns}
-        filled = made.impute(torn_everywhere, seed=0)
-        same_known_cells(torn_everywhere, filled)
+        names = [name for name, chosen in zip(whole.columns, pattern, strict=True) if chosen]
+        table = whole.assign(**{name: every_pattern[name] for name in names})
+        model = TabMT(steps=2, network=network, missing=missing, **TINY).fit(table)
+        modes = {column.name: column.missing for column in model.schema_.columns}
+        assert modes == {name: missing if name in names else "none" for name in whole.columns}
+        filled = model.impute(every_pattern, seed=0)
+        same_known_cells(every_pattern, filled)
         assert filled.notna().all(axis=None)
 
 
-@pytest.mark.parametrize("gaps", ["masked", "learned"])
+@pytest.mark.parametrize("missing", ["masked", "learned"])
 @pytest.mark.parametrize("pattern", PATTERNS[1:])
-def test_a_table_with_one_pattern_of_gaps_in_every_other_row_is_learned(pattern, gaps):
+def test_a_table_with_one_pattern_in_every_other_row_is_learned(pattern, missing):
     frame = four(80)
-    for name, gone in zip(frame.columns, pattern, strict=True):
-        frame.loc[::2, name] = None if gone else frame.loc[::2, name]
-    made = TabMT(steps=2, gaps=gaps, **TINY).fit(frame)
+    for name, chosen in zip(frame.columns, pattern, strict=True):
+        frame.loc[::2, name] = None if chosen else frame.loc[::2, name]
+    model = TabMT(steps=2, missing=missing, **TINY).fit(frame)
     for how in ("draw", "mode", "mean"):
-        filled = made.impute(frame, how=how, seed=0)
+        filled = model.impute(frame, how=how, seed=0)
         same_known_cells(frame, filled)
         assert filled.notna().all(axis=None)
 
 
-def test_a_table_without_gaps_comes_back_as_it_is(fitted, model):
+def test_a_table_without_missing_values_stays_as_it_is(fitted, model):
     frame = mixed_frame(50, seed=2).dropna().reset_index(drop=True)
     for how in ("draw", "mode", "mean"):
         assert fitted.impute(frame, how=how, seed=0).equals(frame)
@@ -383,36 +388,35 @@ def test_a_table_without_gaps_comes_back_as_it_is(fitted, model):
 
 
 def test_a_table_without_rows_is_imputed(fitted):
-    empty = torn().head(0)
+    empty = incomplete().head(0)
     for how in ("draw", "mode", "mean"):
         filled = fitted.impute(empty, how=how, seed=0)
         assert len(filled) == 0 and filled.dtypes.equals(empty.dtypes)
 
 
-def test_ids_are_left_alone():
+def test_ids_are_not_imputed():
     frame = mixed_frame()
     frame["id"] = pd.array([None if i % 7 == 0 else i for i in frame["id"]], dtype="Int64")
-    edits = {"columns": [{"name": "id", "kind": "id"}]}
-    made = TabMT(steps=2, **TINY).fit(frame, schema=edits)
-    filled = made.impute(frame, seed=0)
+    overrides = {"columns": [{"name": "id", "kind": "id"}]}
+    filled = TabMT(steps=2, **TINY).fit(frame, schema=overrides).impute(frame, seed=0)
     assert filled["id"].equals(frame["id"]) and filled.drop(columns="id").notna().all(axis=None)
 
 
-def test_a_column_that_has_nothing_but_gaps_now_is_filled_in_the_models_type(model):
+def test_a_column_without_known_cells_is_filled_in_the_type_of_the_model(model):
     frame = with_every_pattern(four(32)).assign(kind=None, price=None)
     filled = model.impute(frame, seed=0)
     assert filled.notna().all(axis=None)
     assert filled["kind"].isin(["ant", "bee", "cat"]).all() and filled["price"].dtype == "float64"
 
 
-def test_a_gap_in_a_column_of_one_value_gets_that_value():
+def test_a_missing_value_of_a_constant_column_becomes_its_value():
     frame = pd.DataFrame({"a": ["x", "x", "x"], "b": ["y", "y", "y"]})
-    gone = pd.DataFrame({"a": ["x", None, "x"], "b": [None, "y", "y"]}).astype(frame.dtypes)
-    assert TabMT().fit(frame).impute(gone, seed=0).equals(frame)
+    table = pd.DataFrame({"a": ["x", None, "x"], "b": [None, "y", "y"]}).astype(frame.dtypes)
+    assert TabMT().fit(frame).impute(table, seed=0).equals(frame)
 
 
-def test_many_rows_are_imputed_in_parts_as_in_one_piece(fitted):
-    arrow = pa.Table.from_pandas(torn(700), preserve_index=False)
+def test_batches_are_imputed_as_the_whole_table(fitted):
+    arrow = pa.Table.from_pandas(incomplete(700), preserve_index=False)
     parts = fitted.impute_batches([arrow.slice(0, 500), arrow.slice(500)], seed=3)
     assert pa.concat_tables(parts).to_pydict() == fitted.impute(arrow, seed=3).to_pydict()
 
@@ -423,34 +427,39 @@ COLUMNS = "id, group, height, weight, visits, member, since, city"
 @pytest.mark.parametrize(
     ("frame", "options", "sentence"),
     [
-        (torn(), {"how": "median"}, "how is 'median', but must be one of: draw, mode, mean."),
+        (incomplete(), {"how": "median"}, "how is 'median', but must be one of: draw, mode, mean."),
         (
-            torn(),
+            incomplete(),
             {"columns": ["wieght"]},
             f"A column to impute is 'wieght', but the table has: {COLUMNS}. Did you mean 'weight'?",
         ),
         (
-            torn().drop(columns="city"),
+            incomplete().drop(columns="city"),
             {},
-            "The table has no column 'city', which the model was made with; it has: id, group, "
+            "The table has no column 'city', which the model was fitted with; it has: id, group, "
             "height, weight, visits, member, since.",
         ),
         (
-            torn().assign(more=1),
+            incomplete().assign(more=1),
             {},
-            "The table has a column 'more', which the model does not know; leave it out.",
+            "The table has a column 'more', which the model does not know; remove it.",
         ),
         (
-            torn().assign(city="Bergn"),
+            incomplete().assign(city="Bergn"),
             {},
             "Column 'city' holds 'Bergn', which the model has not seen; it knows 2 values there. "
             "Did you mean 'Bergen'?",
         ),
-        (torn(), {"draws": 0}, "draws is 0, but must be a whole number from 1."),
-        (torn(), {"draws": 2.5}, "draws is 2.5, but must be a whole number from 1."),
     ],
 )
-def test_a_wrong_imputation_gets_a_sentence(fitted, frame, options, sentence):
+def test_a_wrong_request_gets_a_sentence(fitted, frame, options, sentence):
     with pytest.raises(UserError) as error:
         fitted.impute(frame, seed=0, **options)
     assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("draws", [0, 2.5])
+def test_a_wrong_number_of_draws_gets_a_sentence(fitted, draws):
+    with pytest.raises(UserError) as error:
+        fitted.impute_many(incomplete(), draws, seed=0)
+    assert str(error.value) == f"draws is {draws}, but must be a whole number from 1."

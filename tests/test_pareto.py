@@ -14,12 +14,11 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from tabmt import TabMT, UserError, pareto
+from tabmt import TabMT, UserError, pareto, penguins
 from tabmt.cli import main
-from tabmt.demo import penguins
 from tabmt.search.front import Front, hypervolume, non_dominated
-from tabmt.search.pareto import RAY, apply
-from tabmt.search.studies import Place, complete
+from tabmt.search.pareto import UNIFORM
+from tabmt.search.studies import StudyLocation, completed_trials
 from tests.conftest import TINY
 
 FAST = {"iterations": 20}  # of CatBoost
@@ -58,37 +57,39 @@ def test_the_front_holds_what_no_trial_beats_from_faithful_to_private(front):
     expected = {tuple(row) for row in tried[non_dominated(tried)].tolist()}
     assert {(p.privacy, p.quality) for p in front.points} == expected
     assert [p.privacy for p in front.points] == sorted(p.privacy for p in front.points)
-    assert [p.uniform for p in front.ray] == sorted(RAY)
+    assert [p.uniform_temperature for p in front.uniform] == sorted(UNIFORM)
     names = list(pd.read_csv(penguins()))
-    for point in (*front.points, *front.ray):
+    for point in (*front.points, *front.uniform):
         assert list(point.temperatures) == names
         assert all(0.5 <= value <= 5.0 for value in point.temperatures.values())
-    hot, cool = front.ray[-1], front.ray[0]
-    assert hot.privacy > cool.privacy  # heat leads away from the training rows
+    highest, lowest = front.uniform[-1], front.uniform[0]
+    assert highest.privacy > lowest.privacy  # high temperatures lead away from training rows
 
 
 def test_the_front_is_compared_with_one_temperature_by_area_on_unseen_rows(folder):
     found = search(folder, test=folder / "test.csv", trials=30, rows=400, sampler="guided")
-    ours, ray = found.gain()
+    front_area, uniform_area = found.gain()
     points, uniform = (
         np.array([(p.test_privacy, p.test_quality) for p in points])
-        for points in (found.points, found.ray)
+        for points in (found.points, found.uniform)
     )
     worst = np.concatenate([points, uniform]).min(0) - 1e-9
-    assert (ours, ray) == (hypervolume(points, worst), hypervolume(uniform, worst))
-    assert ours > 0.9 * ray > 0  # of 94 rows; docs/benchmarks.md has larger tables
+    assert front_area == hypervolume(points, worst)
+    assert uniform_area == hypervolume(uniform, worst)
+    assert front_area > 0.9 * uniform_area > 0  # of 94 rows; docs/benchmarks.md has larger tables
 
 
-def test_nsga2_counts_the_ray_to_its_first_generation(folder, tmp_path):
+def test_nsga2_counts_the_uniform_trials_to_its_first_generation(folder, tmp_path):
     storage = str(tmp_path / "trials.journal")
     search(folder, trials=20, rows=60, storage=storage)
-    trials = Place(storage, "search", ("maximize", "maximize")).open().trials
+    trials = StudyLocation(storage, "search", ("maximize", "maximize")).open().trials
     generations = [t.system_attrs["NSGAIISampler:generation"] for t in trials]
-    assert generations[: len(RAY)] == sorted(generations[: len(RAY)]) and generations[0] == 0
+    first = generations[: len(UNIFORM)]
+    assert first == sorted(first) and first[0] == 0
     assert max(generations) > 0
 
 
-def test_other_test_rows_are_scored_anew(folder, tmp_path):
+def test_with_other_test_rows_points_are_scored_again(folder, tmp_path):
     storage = str(tmp_path / "trials.journal")
     tests = pd.read_csv(folder / "test.csv")
     one, two, other = (
@@ -103,14 +104,14 @@ def test_other_test_rows_are_scored_anew(folder, tmp_path):
         search(folder, trials=2, rows=60, storage=storage)
 
 
-def test_rows_that_make_figures_look_better_are_told(folder, caplog):
+def test_validation_rows_as_test_rows_are_refused_and_training_rows_give_a_warning(folder, caplog):
     with pytest.raises(UserError, match="The test table is the validation table, by which points"):
         search(folder, trials=1, test=folder / "val.csv")
     half = pd.read_csv(folder / "train.csv")[:100]
     pareto(folder / "model.tabmt", half, half[:80], "species", trials=1, rows=60, workers=1,
            catboost_settings=FAST)  # fmt: skip
-    assert "the training table has 100 rows, but the model was fitted on 160" in caplog.text
-    assert "100 % of the validation rows stand in the training table too" in caplog.text
+    assert "The training table has 100 rows, but the model was fitted on 160" in caplog.text
+    assert "100 % of the validation rows are also training rows" in caplog.text
 
 
 def test_a_detector_needs_no_target(folder):
@@ -119,7 +120,7 @@ def test_a_detector_needs_no_target(folder):
     assert found.target is None and len(found.tried) == 5
 
 
-def test_searches_share_a_database_by_names(folder, tmp_path):
+def test_searches_with_different_names_share_a_database(folder, tmp_path):
     storage = f"sqlite:///{tmp_path}/trials.db"
     one, two = (
         search(folder, trials=2, rows=rows, storage=storage, study=name)
@@ -130,7 +131,7 @@ def test_searches_share_a_database_by_names(folder, tmp_path):
     assert (again.tried, again.points) == (one.tried, one.points)
 
 
-def test_a_table_without_a_column_gets_a_sentence(folder):
+def test_a_table_without_a_column_is_refused(folder):
     short = pd.read_csv(folder / "val.csv").drop(columns="sex")
     with pytest.raises(UserError, match=r"The table has no column 'sex'; it has: species, island"):
         pareto(folder / "model.tabmt", folder / "train.csv", short, "species", trials=2)
@@ -138,26 +139,26 @@ def test_a_table_without_a_column_gets_a_sentence(folder):
 
 def test_a_front_of_another_table_is_not_applied(front):
     other = TabMT(steps=2, **TINY).fit(pd.DataFrame({"a": [1, 2, 3] * 20, "b": list("xyz") * 20}))
-    with pytest.raises(UserError, match="it belongs to another model"):
-        apply(other, front.points[0])
+    with pytest.raises(UserError, match="they belong to another model"):
+        other.with_temperatures(front.points[0].temperatures)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "guided", "random"])
 def test_every_sampler_searches_within_bounds(folder, sampler):
     found = search(folder, sampler=sampler, trials=13, rows=60)
     assert len(found.tried) == 13
-    heat = {tuple(p.temperatures.values()) for p in found.points}
-    assert all(0.5 <= value <= 5.0 for values in heat for value in values)
+    values = [value for p in found.points for value in p.temperatures.values()]
+    assert all(0.5 <= value <= 5.0 for value in values)
 
 
 @pytest.mark.parametrize(
     ("privacy", "quality"), [("closer", "mle"), ("attack", "detector")], ids=str
 )
-def test_objectives_of_which_less_is_better(folder, privacy, quality):
+def test_the_front_also_holds_what_no_trial_beats_if_less_is_better(folder, privacy, quality):
     found = search(folder, trials=4, rows=100, privacy=privacy, quality=quality)
     tried = np.array(found.tried)
-    turned = tried * [-1, 1 if quality == "mle" else -1]
-    expected = {tuple(row) for row in tried[non_dominated(turned)].tolist()}
+    signed = tried * [-1, 1 if quality == "mle" else -1]
+    expected = {tuple(row) for row in tried[non_dominated(signed)].tolist()}
     assert {(p.privacy, p.quality) for p in found.points} == expected
     assert [p.privacy for p in found.points] == sorted(p.privacy for p in found.points)[::-1]
 
@@ -170,13 +171,13 @@ def test_the_same_seed_finds_the_same_front(folder):
 def test_an_applied_point_is_what_sample_uses(front, folder, tmp_path):
     model = TabMT.load(folder / "model.tabmt")
     point = front.points[0]
-    applied = apply(model, point)
+    applied = model.with_temperatures(point.temperatures)
     applied.save(tmp_path / "applied.tabmt")
     loaded = TabMT.load(tmp_path / "applied.tabmt")
     expected = model.sample(200, seed=1, temperature=point.temperatures)
     assert loaded.sample(200, seed=1).equals(expected)
     assert not model.sample(200, seed=1).equals(expected)
-    # What is asked for counts before what the model carries.
+    # Temperatures of a call count before those of the model.
     plain = model.sample(200, seed=1)
     assert loaded.sample(200, seed=1, temperature=1.0).equals(plain)
     mixed = {**point.temperatures, "sex": 0.7}
@@ -184,14 +185,14 @@ def test_an_applied_point_is_what_sample_uses(front, folder, tmp_path):
     assert one.equals(model.sample(200, seed=1, temperature=mixed))
 
 
-def test_what_is_chosen_by_and_what_judges_are_fresh_samples(front):
-    """Three tables of the same temperatures: of the trial, of the choice and of the judgement."""
-    for point in (*front.points, *front.ray):
+def test_points_are_scored_again_on_fresh_samples(front):
+    """Three tables of the same temperatures: of the trial, on validation and on test rows."""
+    for point in (*front.points, *front.uniform):
         found = {point.privacy, point.valid_privacy, point.test_privacy}
         assert len(found) == 3
 
 
-def test_a_front_comes_back_from_its_file(front, tmp_path):
+def test_a_front_is_the_same_after_saving_and_loading(front, tmp_path):
     front.save(tmp_path / "front.json")
     assert Front.load(tmp_path / "front.json") == front
 
@@ -204,13 +205,13 @@ def test_a_front_comes_back_from_its_file(front, tmp_path):
         lambda data: data.update(real={}),
         lambda data: data.update(search={}),
         lambda data: data.update(points=[]),
-        lambda data: data["ray"][0].update(uniform=None),
+        lambda data: data["uniform"][0].update(uniform_temperature=None),
         lambda data: data["points"][0].update(valid_quality="0.5"),
         lambda data: data["points"][0]["temperatures"].update(sex=-1),
         lambda data: data["points"][0]["temperatures"].update(sex="hot"),
     ],
 )
-def test_a_front_that_is_none_gets_a_sentence(front, tmp_path, change):
+def test_a_file_that_is_no_front_is_refused(front, tmp_path, change):
     data = front.to_json()
     data = json.loads(json.dumps(data))
     change(data)
@@ -223,19 +224,20 @@ def test_a_front_that_is_none_gets_a_sentence(front, tmp_path, change):
 
 
 def trials_in(storage: str) -> dict[int, list[float]]:
-    study = Place(storage, "search", ("maximize", "maximize")).open()
-    return {trial.number: trial.values for trial in complete(study)}
+    study = StudyLocation(storage, "search", ("maximize", "maximize")).open()
+    return {trial.number: trial.values for trial in completed_trials(study)}
 
 
 def command_of(folder: Path, *options: object) -> list[str]:
     command = [sys.executable, "-m", "tabmt.cli", "pareto", "search", folder / "model.tabmt"]
-    command += ["--train", folder / "train.csv", "--val", folder / "val.csv", "--target", "species"]
-    command += ["--catboost", folder / "catboost.json", "-o", "front.json", *options]
+    command += ["--train", folder / "train.csv", "--valid", folder / "val.csv"]
+    command += ["--target", "species", "--catboost", folder / "catboost.json"]
+    command += ["-o", "front.json", *options]
     return [str(word) for word in command]
 
 
 @pytest.mark.parametrize("storage", ["trials.journal", "sqlite:///trials.db"])
-def test_a_killed_search_goes_on_and_loses_no_finished_trial(folder, tmp_path, storage):
+def test_a_killed_search_continues_and_loses_no_finished_trial(folder, tmp_path, storage):
     command = command_of(folder, "--storage", storage, "--trials", 12, "--workers", 2)
     running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
     where = storage.replace("sqlite:///", f"sqlite:///{tmp_path}/")
@@ -257,41 +259,43 @@ def test_a_killed_search_goes_on_and_loses_no_finished_trial(folder, tmp_path, s
     assert len(after) >= 12 and all(after[number] == values for number, values in before.items())
     found = Front.load(tmp_path / "front.json")
     assert {tuple(values) for values in after.values()} == set(found.tried)
-    # The ray that was cut off by the kill was done again.
-    assert [p.uniform for p in found.ray] == sorted(RAY)
+    # The uniform trials that the kill interrupted were done again.
+    assert [p.uniform_temperature for p in found.uniform] == sorted(UNIFORM)
 
 
-def test_an_interrupted_search_says_that_it_can_go_on(folder, tmp_path):
+def test_an_interrupted_search_says_how_to_continue(folder, tmp_path):
     command = command_of(folder, "--trials", 500, "--workers", 1)
     running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     assert running.stderr is not None
     assert any(line.startswith("trial 2 of 500") for line in running.stderr)
     running.send_signal(signal.SIGINT)
-    said = running.communicate()[1]
+    output = running.communicate()[1]
     assert running.returncode == 130
-    assert said.endswith("Interrupted; the same command goes on with the trials in front.trials.\n")
-    assert "Traceback" not in said
+    assert output.endswith(
+        "Interrupted; run the same command to continue with the trials in front.trials.\n"
+    )
+    assert "Traceback" not in output
 
 
 def test_two_workers_never_do_the_same_trial_and_no_more_than_asked(folder, tmp_path):
     storage = str(tmp_path / "trials.journal")
     search(folder, storage=storage, workers=2, trials=13, rows=60)
-    study = Place(storage, "search", ("maximize", "maximize")).open()
+    study = StudyLocation(storage, "search", ("maximize", "maximize")).open()
     assert [trial.number for trial in study.trials] == list(range(13))
-    heat = [tuple(trial.params.values()) for trial in study.trials]
-    assert len(set(heat)) == 13
+    temperatures = {tuple(trial.params.values()) for trial in study.trials}
+    assert len(temperatures) == 13
     workers = {tuple(trial.user_attrs["worker"]) for trial in study.trials}
     assert len(workers) == 2
 
 
-def test_trials_of_another_search_are_not_gone_on_with(folder, tmp_path):
+def test_trials_of_another_search_are_not_continued(folder, tmp_path):
     storage = str(tmp_path / "trials.journal")
     search(folder, storage=storage, trials=2, rows=60)
     with pytest.raises(UserError) as error:
         search(folder, storage=storage, trials=2, rows=61)
     assert str(error.value) == (
-        f"The trials in {storage!r} were made with rows 60, not 61. Go on with the same, or name "
-        "another storage or study."
+        f"The trials in {storage!r} were made with rows 60, not 61. Continue with the same, or "
+        "name another storage or study."
     )
 
 
@@ -311,18 +315,18 @@ def test_trials_of_another_search_are_not_gone_on_with(folder, tmp_path):
         ),
     ],
 )
-def test_a_search_that_cannot_be_gets_a_sentence(folder, options, sentence):
+def test_a_search_with_invalid_options_is_refused(folder, options, sentence):
     with pytest.raises(UserError) as error:
         search(folder, **options)
     assert str(error.value).startswith(sentence)
 
 
-def test_other_names_of_trees_and_any_seed_are_taken(folder):
+def test_any_seed_and_catboosts_other_names_for_iterations_are_accepted(folder):
     found = search(folder, trials=2, rows=60, seed=-1, catboost_settings={"n_estimators": 5})
     assert len(found.tried) == 2
 
 
-def test_too_few_rows_to_judge_get_a_sentence(folder):
+def test_too_few_rows_to_evaluate_are_refused(folder):
     two = pd.read_csv(folder / "val.csv").dropna().head(2)
     with pytest.raises(UserError, match="The quality of real rows is nan: too few validation or"):
         pareto(folder / "model.tabmt", folder / "train.csv", two, "body_mass_g", trials=2,
@@ -338,7 +342,7 @@ def test_without_optuna_a_search_says_what_to_install(folder, front, tmp_path):
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
     model = folder / "model.tabmt"
-    done = run("search", model, "--train", folder / "train.csv", "--val", folder / "val.csv",
+    done = run("search", model, "--train", folder / "train.csv", "--valid", folder / "val.csv",
                "--target", "species", "-o", "other.json")  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.strip() == "Error: A search needs Optuna: pip install 'tabmt[search]'."
@@ -358,26 +362,26 @@ def test_apply_and_show_on_the_command_line(front, folder, tmp_path):
         return done.output
 
     quality = sorted(p.valid_quality for p in front.points)[0]
-    said = tabmt("apply", tmp_path / "front.json", folder / "model.tabmt", "--quality", quality,
-                 "-o", tmp_path / "private.tabmt")  # fmt: skip
-    assert "on test rows, by which nothing was chosen" in said
-    carried = TabMT.load(tmp_path / "private.tabmt").card_.temperatures
-    assert carried == front.choose(quality=quality).temperatures
-    assert f"point {front.points.index(front.choose(quality=quality)) + 1}: dcr" in said
-    # The model that carries temperatures is still the one that was searched.
-    said = tabmt("apply", tmp_path / "front.json", tmp_path / "private.tabmt", "--point", 1, "-o",
-                 tmp_path / "private.tabmt")  # fmt: skip
-    assert "another fit" not in said
+    output = tabmt("apply", tmp_path / "front.json", folder / "model.tabmt", "--quality", quality,
+                   "-o", tmp_path / "private.tabmt")  # fmt: skip
+    assert "on test rows, by which nothing was chosen" in output
+    stored = TabMT.load(tmp_path / "private.tabmt").card_.temperatures
+    assert stored == front.choose(quality=quality).temperatures
+    assert f"point {front.points.index(front.choose(quality=quality)) + 1}: dcr" in output
+    # A model with temperatures is still the one that was searched.
+    output = tabmt("apply", tmp_path / "front.json", tmp_path / "private.tabmt", "--point", 1, "-o",
+                   tmp_path / "private.tabmt")  # fmt: skip
+    assert "another fit" not in output
     most = front.real["valid_quality"] + 1
     tabmt("apply", tmp_path / "front.json", folder / "model.tabmt", "--loss", most, "-o",
           tmp_path / "private.tabmt")  # fmt: skip
-    carried = TabMT.load(tmp_path / "private.tabmt").card_.temperatures
-    assert carried == front.choose(loss=most).temperatures
+    stored = TabMT.load(tmp_path / "private.tabmt").card_.temperatures
+    assert stored == front.choose(loss=most).temperatures
     for name, start in (("a.svg", b"<svg"), ("a.png", b"\x89PNG"), ("a.html", b"<!doctype html>")):
         tabmt("show", tmp_path / "front.json", "-o", tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(start)
-    page = (tmp_path / "a.html").read_text()
-    assert "<script" not in page and "real rows" in page
+    html = (tmp_path / "a.html").read_text()
+    assert "<script" not in html and "real rows" in html
 
     wrong = CliRunner().invoke(
         main, ["pareto", "show", str(tmp_path / "front.json"), "-o", str(tmp_path / "a.gif")]
@@ -385,22 +389,22 @@ def test_apply_and_show_on_the_command_line(front, folder, tmp_path):
     assert wrong.exit_code == 2 and "must end in .svg or .png or .html." in wrong.output
 
 
-def test_a_search_writes_over_no_file_that_it_reads(folder, tmp_path):
+def test_a_search_overwrites_no_file_that_it_reads(folder, tmp_path):
     settings = tmp_path / "settings.json"
     settings.write_text(json.dumps(FAST))
     for more in (["--catboost", settings], ["--storage", settings]):
         done = CliRunner().invoke(
             main,
             ["pareto", "search", str(folder / "model.tabmt"), "--train", str(folder / "train.csv"),
-             "--val", str(folder / "val.csv"), "-o", str(settings), *map(str, more)],
+             "--valid", str(folder / "val.csv"), "-o", str(settings), *map(str, more)],
         )  # fmt: skip
         assert done.exit_code == 2
-        sentence = f"{str(settings)!r} would be written over another file of this command."
+        sentence = f"{str(settings)!r} would overwrite another file of this command."
         assert sentence in " ".join(done.output.split())
     assert json.loads(settings.read_text()) == FAST
 
 
-def test_names_that_look_like_markup_are_shown(front, tmp_path):
+def test_a_target_named_like_markup_is_shown_as_it_is(front, tmp_path):
     dataclasses.replace(front, target="[/b]").save(tmp_path / "front.json")
     done = CliRunner().invoke(main, ["pareto", "show", str(tmp_path / "front.json")])
     assert done.exit_code == 0 and "[/b]" in done.output

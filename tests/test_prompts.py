@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import torch
 from scipy.stats import chi2_contingency
 
 from tabmt import TabMT, UserError, between, known, missing, one_of
@@ -16,18 +15,17 @@ from tests.conftest import TINY
 from tests.prompted import COLUMNS, WIDE, as_set, chances, follows, frame, learn, met
 
 NETWORKS = get_args(NetworkName)
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module", params=NETWORKS)
 def model(request) -> TabMT:
-    return learn(steps=60, learning_rate=1e-2, network=request.param)
+    return learn(steps=60, warmup=5, learning_rate=1e-2, network=request.param)
 
 
 @pytest.fixture(scope="module")
 def either() -> TabMT:
     """For what does not depend on the network."""
-    return learn(steps=10)
+    return learn(steps=10, warmup=5)
 
 
 EXACT = [
@@ -53,14 +51,14 @@ EXACT = [
     ("day", np.datetime64("2020-02-03")),
     ("moment", "2020-02-03 05:00"),
     ("moment", dt.datetime(2020, 2, 3, 5)),
-    ("ratio", 0.3),  # no grid: the very float
+    ("ratio", 0.3),  # no grid: exactly this float
     ("ratio", -1.2345678901234567),
     ("same", "x"),
 ]
 
 
 @pytest.mark.parametrize(("column", "value"), EXACT, ids=str)
-def test_a_prompted_value_comes_back_exactly_in_every_row(either, column, value):
+def test_a_value_that_is_asked_for_is_exact_in_every_row(either, column, value):
     rows = either.sample(100, seed=0, where={column: value})
     meant = {"17": 17, "3.4": 3.4, "false": False}.get(value, value)
     if column in ("day", "moment"):
@@ -69,7 +67,7 @@ def test_a_prompted_value_comes_back_exactly_in_every_row(either, column, value)
     assert rows.dtypes.equals(frame().dtypes)
 
 
-def test_values_of_many_columns_come_back_together(model):
+def test_values_of_many_columns_hold_together(model):
     asked = {
         "kind": "bee",
         "size": 11,
@@ -154,7 +152,7 @@ def test_a_range_of_few_values_gives_each_of_them(model):
         ("moment < 2020-01-01 04:00", "2020-01-01 01:00", "2020-01-01 03:00"),
     ],
 )
-def test_days_are_whole_as_bounds_and_an_open_bound_leaves_its_day_out(either, asked, first, last):
+def test_a_day_as_a_bound_is_a_whole_day_and_open_bounds_exclude_it(either, asked, first, last):
     name = asked.split()[0]
     rows = either.sample(2000, seed=0, where=asked)[name]
     assert (str(rows.min()), str(rows.max())) == (str(pd.Timestamp(first)), str(pd.Timestamp(last)))
@@ -188,11 +186,11 @@ def test_a_set_gives_its_members_and_nothing_else(either, column, values):
     assert as_set(rows[column]) == set(values)
 
 
-def test_missing_gives_gaps_and_known_none_and_other_gaps_stay_free(model):
-    gone = model.sample(500, seed=0, where={"price": missing()})
-    assert gone["price"].isna().all() and 0 < gone["kind"].isna().sum() < 500
-    there = model.sample(500, seed=0, where={"price": known()})
-    assert there["price"].notna().all() and 0 < there["kind"].isna().sum() < 500
+def test_missing_and_known_hold_for_their_own_column_only(model):
+    without = model.sample(500, seed=0, where={"price": missing()})
+    assert without["price"].isna().all() and 0 < without["kind"].isna().sum() < 500
+    with_price = model.sample(500, seed=0, where={"price": known()})
+    assert with_price["price"].notna().all() and 0 < with_price["kind"].isna().sum() < 500
     assert model.sample(500, seed=0, where={"kind": missing()})["kind"].isna().all()
     assert model.sample(500, seed=0, where={"kind": known()})["kind"].notna().all()
 
@@ -238,7 +236,7 @@ ALONE = [
 
 
 @pytest.mark.parametrize(("column", "condition", "meets"), ALONE)
-def test_a_column_follows_its_own_distribution_cut_to_the_condition(
+def test_a_column_follows_its_own_distribution_restricted_to_the_condition(
     model, column, condition, meets
 ):
     rows = model.sample(1536, seed=0, where={column: condition})
@@ -272,7 +270,7 @@ def test_a_range_follows_the_distribution_given_the_exact_values(
 
 
 def test_inside_a_cut_bin_draws_follow_the_bins_own_distribution(model, rng):
-    coded = next(c for c in model.learned_.codec.coded if c.column.name == "size")
+    coded = next(c for c in model.model_.codec.coded if c.column.name == "size")
     code = coded.codec.codes.encode(np.array([11.0]))[0]
     free = coded.codec.codes.decode(np.repeat(code, 100_000), rng, "inside")
     free = free[(free >= 11) & (free <= 14)]
@@ -282,28 +280,28 @@ def test_inside_a_cut_bin_draws_follow_the_bins_own_distribution(model, rng):
     assert len(set(np.round(np.array(table[0]) / len(free), 2))) > 1  # the bin has a shape
 
 
-def test_the_temperature_of_a_prompted_column_counts_too(model):
+def test_the_temperature_of_a_column_with_a_condition_is_used(model):
     own = chances(model, "kind")
     rows = model.sample(4000, seed=0, where={"kind": known()}, temperature={"kind": 3.0})
     hot = {value: 0.0 if value is None else p ** (1 / 3) for value, p in own.items()}
     assert follows(rows, "kind", hot) > 0.001
 
 
-def test_complete_leaves_no_gap_beside_the_conditions(model):
-    rows = model.sample(600, seed=0, complete=True, where={"size": between(3, 12)})
+def test_conditions_hold_if_missing_values_are_not_allowed(model):
+    rows = model.sample(600, seed=0, allow_missing=False, where={"size": between(3, 12)})
     assert rows.notna().all(axis=None) and rows["size"].between(3, 12).all()
 
 
-def test_complete_rows_cannot_be_asked_to_be_missing(either):
+def test_missing_cannot_be_asked_for_if_it_is_not_allowed(either):
     with pytest.raises(UserError) as error:
-        either.sample(5, complete=True, where={"kind": missing()})
+        either.sample(5, allow_missing=False, where={"kind": missing()})
     assert str(error.value) == (
-        "Column 'kind' is asked to be missing, but complete rows have no gaps; ask for one of the "
-        "two."
+        "Column 'kind' is asked to be missing, but no missing values are allowed; ask for one of "
+        "the two."
     )
 
 
-def test_centres_keep_to_their_range(model):
+def test_centres_stay_inside_their_range(model):
     rows = model.sample(600, seed=0, decode="centre", where={"size": between(8, 11)})
     assert rows["size"].between(8, 11).all()
 
@@ -318,12 +316,12 @@ def test_sentences_and_mappings_ask_for_the_same(model):
     assert model.sample(100, seed=0, where=said).equals(model.sample(100, seed=0, where=built))
 
 
-def test_same_seed_same_rows_under_conditions(model):
+def test_the_same_seed_gives_the_same_rows_under_conditions(model):
     asked = {"size": between(3, 12), "price": between(1, 3)}
     one, two, other = (model.sample(700, seed=seed, where=asked) for seed in (3, 3, 4))
     assert one.equals(two) and not one.equals(other)
     parts = pa.concat_tables(model.sample_batches(700, seed=3, where=asked))
-    assert parts.equals(model.sample(700, seed=3, where=asked, kind="arrow"))
+    assert parts.equals(model.sample(700, seed=3, where=asked, output="arrow"))
 
 
 def test_no_rows_can_be_asked_for_under_conditions(either):
@@ -331,7 +329,7 @@ def test_no_rows_can_be_asked_for_under_conditions(either):
     assert len(rows) == 0 and rows.dtypes.equals(frame().dtypes)
 
 
-def test_a_saved_model_answers_conditions_as_before(either, tmp_path):
+def test_a_saved_model_gives_the_same_rows_under_conditions(either, tmp_path):
     either.save(tmp_path / "m.tabmt")
     asked = {"size": between(3, 12), "price": between(1, 3), "ratio": between(0, 1)}
     again = TabMT.load(tmp_path / "m.tabmt").sample(50, seed=0, where=asked)
@@ -339,8 +337,8 @@ def test_a_saved_model_answers_conditions_as_before(either, tmp_path):
 
 
 def test_a_column_is_drawn_last_as_the_target_unless_it_has_a_condition():
-    made = TabMT(steps=5, target="kind", **TINY).fit(frame(), schema=WIDE)
-    rows = made.sample(50, seed=0, where={"kind": one_of("ant", "bee"), "size": between(3, 9)})
+    fitted = TabMT(steps=5, target="kind", **TINY).fit(frame(), schema=WIDE)
+    rows = fitted.sample(50, seed=0, where={"kind": one_of("ant", "bee"), "size": between(3, 9)})
     assert as_set(rows["kind"]) == {"ant", "bee"} and rows["size"].between(3, 9).all()
 
 
@@ -405,7 +403,7 @@ WRONG = [
     ({"size": between("few")}, "Column 'size' is asked to be 'few', but it holds int64."),
     (
         {"size": missing()},
-        "Column 'size' is asked to be missing, but it had no gaps in the training table.",
+        "Column 'size' is asked to be missing, but it had no missing values in the training table.",
     ),
     (
         {"price": 3.44},
@@ -415,8 +413,8 @@ WRONG = [
     ({"day": "yesterday"}, "Column 'day' is asked to be 'yesterday', but it holds timestamp[us]."),
     (
         {"id": 3},
-        "Column 'id' is an id, which is regenerated for every row; it cannot be asked for. Set "
-        "its kind in the schema if its values mean something.",
+        "Column 'id' is an id, whose values are generated for each row; no value can be asked for. "
+        "Set its kind in the schema if its values have a meaning.",
     ),
     (
         {"same": "y"},
@@ -436,7 +434,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("asked", "sentence"), WRONG)
-def test_a_condition_that_no_row_can_meet_gets_a_sentence(either, asked, sentence):
+def test_a_condition_that_cannot_be_met_gets_a_sentence(either, asked, sentence):
     with pytest.raises(UserError) as error:
         either.sample(5, seed=0, where=asked)
     assert str(error.value) == sentence
@@ -444,18 +442,18 @@ def test_a_condition_that_no_row_can_meet_gets_a_sentence(either, asked, sentenc
 
 @pytest.mark.parametrize("column", ["kind", "size", "price", "day"])
 @pytest.mark.parametrize("nothing", [None, float("nan")])
-def test_nothing_as_a_value_is_an_error(either, column, nothing):
+def test_a_missing_value_as_a_plain_value_is_an_error(either, column, nothing):
     with pytest.raises(UserError, match=f"^Column '{column}' is asked to be {nothing}"):
         either.sample(5, seed=0, where={column: nothing})
 
 
-def test_missing_says_so_where_gaps_were_masked():
-    made = TabMT(steps=2, gaps="masked", **TINY).fit(frame())
+def test_missing_cannot_be_asked_for_if_missing_values_were_masked():
+    fitted = TabMT(steps=2, missing="masked", **TINY).fit(frame())
     with pytest.raises(UserError) as error:
-        made.sample(5, seed=0, where={"price": missing()})
+        fitted.sample(5, seed=0, where={"price": missing()})
     assert str(error.value) == (
-        "Column 'price' is asked to be missing, but its gaps were masked when the model was made, "
-        "so it never generates any; fit with gaps learned."
+        "Column 'price' is asked to be missing, but its missing values were masked in training "
+        "and are never generated; fit with missing values learned."
     )
 
 
@@ -470,7 +468,7 @@ def test_a_practically_impossible_value_is_an_error_with_its_probability(model):
         model.sample(500, seed=0, where={"kind": wanted}, temperature=cold)
     assert str(error.value) == (
         "The condition on column 'kind' is practically never met: its probability in this model "
-        f"is {chance:.1e}. Loosen a condition."
+        f"is {chance:.1e}. Relax a condition."
     )
 
 
@@ -478,10 +476,11 @@ def test_conditions_that_exclude_one_another_are_an_error_with_their_probability
     rows = 300
     x = np.arange(rows) % 2 * 20 + np.arange(rows) % 12
     pair = pd.DataFrame({"x": x, "y": x, "z": np.arange(rows) % 3})
-    made = TabMT(steps=120, learning_rate=1e-2, smoothing=0.0, **TINY).fit(pair)
-    assert len(made.sample(50, seed=0, where={"x": between(high=9), "y": between(high=9)})) == 50
+    settings = {"steps": 120, "warmup": 5, "learning_rate": 1e-2, "smoothing": 0.0}
+    fitted = TabMT(**TINY | settings).fit(pair)
+    assert len(fitted.sample(50, seed=0, where={"x": between(high=9), "y": between(high=9)})) == 50
     with pytest.raises(UserError) as error:
-        made.sample(
+        fitted.sample(
             50,
             seed=0,
             where={"x": between(high=9), "y": between(25)},
@@ -494,4 +493,4 @@ def test_conditions_that_exclude_one_another_are_an_error_with_their_probability
     )
     number, rest = end.split(". ", 1)
     assert 0 < float(number) < 1e-8
-    assert rest == "Loosen a condition."
+    assert rest == "Relax a condition."

@@ -19,8 +19,8 @@ def cut(units, *, quantizer="kmeans", max_bins=10, continuous=False):
 def check_codes(units, quantizer, max_bins, continuous):
     units = np.asarray(units, np.float64)
     codes = cut(units, quantizer=quantizer, max_bins=max_bins, continuous=continuous)
-    tokens, changed = codes.encode(units)
-    assert not changed.any()
+    tokens, outside = codes.encode(units)
+    assert not outside.any()
     assert tokens.min() >= 0 and tokens.max() < codes.size
     rng = np.random.default_rng(0)
     for how in ("inside", "centre"):
@@ -66,8 +66,8 @@ def test_bins_are_those_of_scikit_learns_kmeans(rng):
 def test_a_frequent_value_is_an_atom_and_comes_back_at_its_rate(rng):
     units = np.where(rng.random(5000) < 0.4, 40.0, rng.integers(0, 1000, 5000))
     codes = cut(units, max_bins=20)
-    place = np.flatnonzero(codes.centres == 40.0)
-    assert codes.atom[place].all() and len(place) == 1
+    found = np.flatnonzero(codes.centres == 40.0)
+    assert codes.atom[found].all() and len(found) == 1
     drawn = codes.decode(codes.encode(units)[0], rng, "inside")
     assert np.array_equal(drawn == 40.0, units == 40.0)
 
@@ -77,11 +77,11 @@ def test_draws_inside_bins_follow_the_values(rng):
     codes = cut(units, max_bins=10, continuous=True)
     drawn = codes.decode(codes.encode(units)[0], rng, "inside")
     points = np.quantile(units, np.linspace(0.01, 0.99, 99))
-    gap = np.abs((units[:, None] <= points).mean(0) - (drawn[:, None] <= points).mean(0))
-    assert gap.max() < 0.01
+    error = np.abs((units[:, None] <= points).mean(0) - (drawn[:, None] <= points).mean(0))
+    assert error.max() < 0.01
 
 
-def test_knots_are_no_values_of_the_table(rng):
+def test_knots_are_not_values_of_the_table(rng):
     units = rng.normal(size=3000)
     codes = cut(units, max_bins=20, continuous=True)
     inner = codes.knot_value[(codes.knot_share > 0) & (codes.knot_share < 1)]
@@ -91,12 +91,12 @@ def test_knots_are_no_values_of_the_table(rng):
 
 def test_new_values_beyond_the_range_are_reported():
     codes = cut(np.arange(100.0), max_bins=10)
-    tokens, changed = codes.encode(np.array([-5.0, 50.0, 500.0]))
-    assert changed.tolist() == [True, False, True]
+    tokens, outside = codes.encode(np.array([-5.0, 50.0, 500.0]))
+    assert outside.tolist() == [True, False, True]
     assert tokens[0] == 0 and tokens[2] == codes.size - 1
 
 
-def test_infinities_keep_codes_of_their_own(rng):
+def test_infinite_values_have_codes_of_their_own(rng):
     units = np.array([-np.inf, np.inf, *np.arange(50.0)])
     codes = cut(units, max_bins=10)
     drawn = codes.decode(codes.encode(units)[0], rng, "inside")
@@ -110,7 +110,7 @@ def test_ratios_follow_equation_4():
     assert cut([3, 3]).ratios.tolist() == [0.0]
 
 
-def test_a_rare_value_shares_its_bin_and_does_not_come_back_by_rote(rng):
+def test_a_rare_value_shares_its_bin_and_is_not_reproduced(rng):
     units = np.concatenate([np.round(rng.normal(50_000, 9_000, 3000)), [612_345.0, 401_234.0]])
     codes = cut(units, max_bins=100)
     alone = codes.centres[codes.atom]
@@ -140,7 +140,7 @@ def test_shares_of_a_range_are_those_of_its_points_and_draws_stay_inside(
     own, outside = codes.encode(points)
     mass = np.where(outside, 0.0, codes.point_shares(points, own))
     every = np.bincount(own, mass, minlength=codes.size)
-    assert np.allclose(every, 1.0)  # nothing of a code lies off its grid
+    assert np.allclose(every, 1.0)  # all of a code lies on its grid
     inside = (points >= low) & (points <= high)
     shares = codes.shares(low, high)[0]
     assert np.allclose(shares, np.bincount(own, mass * inside, minlength=codes.size))

@@ -37,7 +37,7 @@ def test_a_real_table_is_learned_and_sampled_with_its_types_and_columns(path, tm
         assert one.type == two.type, one.name
     assert made.num_rows == 600
     for column, array in zip(columns, made.columns, strict=True):
-        if column["gaps"] == "none" and column["reason"] != "nothing but gaps":
+        if column["missing"] == "none" and column["reason"] != "every value is missing":
             assert array.null_count == 0
         if column["kind"] in ("numeric", "datetime"):
             values, known = array.to_pandas().dropna(), real[column["name"]].to_pandas().dropna()

@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tabmt.evaluation.evaluate import Judge
-from tabmt.evaluation.report import (
+from tabmt.evaluation.evaluate import Evaluator
+from tabmt.evaluation.report.report import (
     associations,
     format_number,
-    headline,
+    headlines,
     render,
     verdict,
     write_report,
@@ -23,17 +23,17 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @pytest.fixture(scope="module")
-def page():
-    """A report on two tables whose columns and values are called after mischief."""
+def report():
+    """A report on two tables with hostile column names and values."""
 
     def hostile(frame):
         renamed = frame.rename(columns={"height": HOSTILE, "weight": "{{ 7 * 7 }}"})
         return renamed.assign(city=renamed["city"].replace("Oslo", "<img src=x onerror=alert(1)>"))
 
-    train, test, made = (hostile(mixed_frame(150, seed=seed)) for seed in range(3))
-    judge = Judge.of(train, test, target="group", catboost_settings={"iterations": 20})
-    tables = {"made": made, HOSTILE: train}
-    return render(judge, [judge.judge(table, name) for name, table in tables.items()])
+    train, test, synthetic = (hostile(mixed_frame(150, seed=seed)) for seed in range(3))
+    evaluator = Evaluator.of(train, test, target="group", catboost_settings={"iterations": 20})
+    tables = {"synthetic": synthetic, HOSTILE: train}
+    return render(evaluator, [evaluator.evaluate(table, name) for name, table in tables.items()])
 
 
 class Tags(HTMLParser):
@@ -46,52 +46,52 @@ class Tags(HTMLParser):
         self.attributes += attrs
 
 
-def test_hostile_names_and_values_stay_text(page):
+def test_hostile_names_and_values_stay_text(report):
     tags = Tags()
-    tags.feed(page)
+    tags.feed(report)
     assert not tags.names & {"script", "img", "iframe", "object", "link", "foreignobject"}
     assert not [name for name, _ in tags.attributes if name.startswith("on")]
-    assert "&lt;script&gt;" in page and "{{ 7 * 7 }}" in page
+    assert "&lt;script&gt;" in report and "{{ 7 * 7 }}" in report
 
 
-def test_the_page_asks_nobody_for_anything(page):
-    outside = [url for url in re.findall(r"https?://[^\s\"'<]+", page) if "w3.org" not in url]
+def test_the_report_needs_no_other_host(report):
+    outside = [url for url in re.findall(r"https?://[^\s\"'<]+", report) if "w3.org" not in url]
     assert outside == []
-    assert "default-src 'none'" in page
+    assert "default-src 'none'" in report
 
 
-def test_the_page_is_small_and_shows_every_part(page):
-    assert len(page.encode()) < 6_000_000
+def test_the_report_is_small_and_shows_every_part(report):
+    assert len(report.encode()) < 6_000_000
     for part in ("Comparison of 2 synthetic tables", "Columns", "Relations between columns",
-                 "Privacy", "Gaps", "Every figure", "Columns left out"):  # fmt: skip
-        assert part in page
-    assert page.count("<svg") >= 2 * (7 + 3 + 3)
+                 "Privacy", "Missing values", "All scores", "Columns left out"):  # fmt: skip
+        assert part in report
+    assert report.count("<svg") >= 2 * (7 + 3 + 3)
 
 
-def test_a_report_file_is_written_whole(tmp_path):
-    train, test, made = (mixed_frame(100, seed=seed) for seed in range(3))
-    judge = Judge.of(train, test)
-    write_report(judge, [judge.judge(made, "made")], tmp_path / "r.html")
+def test_a_report_file_is_complete_and_the_only_file_written(tmp_path):
+    train, test, synthetic = (mixed_frame(100, seed=seed) for seed in range(3))
+    evaluator = Evaluator.of(train, test)
+    write_report(evaluator, [evaluator.evaluate(synthetic, "synthetic")], tmp_path / "r.html")
     assert (tmp_path / "r.html").read_text().rstrip().endswith("</html>")
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_the_verdict_warns_of_copies_and_does_not_of_fresh_rows():
-    train, test, made = (mixed_frame(300, seed=seed) for seed in range(3))
-    judge = Judge.of(train, test, target="group")
-    copied, fresh = (judge.judge(table).evaluation for table in (train, made))
+    train, test, synthetic = (mixed_frame(300, seed=seed) for seed in range(3))
+    evaluator = Evaluator.of(train, test, target="group")
+    copied, fresh = (evaluator.evaluate(table).evaluation for table in (train, synthetic))
     assert verdict(copied)[-1].endswith("do not share them before you know why.")
     assert verdict(fresh)[-1].endswith("That is a check, not a guarantee.")
-    places = {item.score.name: item.place for item in headline(copied)}
-    assert places["share_closer_to_train"] < 0.1 < places["detector_auc"]
+    positions = {item.score.name: item.position for item in headlines(copied)}
+    assert positions["share_closer_to_train"] < 0.1 < positions["detector_auc"]
 
 
-def test_associations_are_the_strongest_correlations_of_two_fields():
+def test_associations_are_the_strongest_correlations_of_two_columns():
     rng = np.random.default_rng(0)
     x = rng.normal(size=500)
     frame = pd.DataFrame({"x": x, "y": -x, "c": np.where(x > 0, "a", "b"), "z": rng.random(500)})
-    judge = Judge.of(frame, frame)
-    strength = associations(judge.train)
+    evaluator = Evaluator.of(frame, frame)
+    strength = associations(evaluator.train)
     assert strength[0, 1] == pytest.approx(1.0)
     assert strength[0, 2] == pytest.approx(abs(np.corrcoef(x, x > 0)[0, 1]))
     assert strength[0, 3] < 0.2 and np.isnan(strength[0, 0])
@@ -107,28 +107,28 @@ def test_numbers_are_written_for_people(value, text):
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium package")
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1200), ("dark", 1200), ("light", 390)])
-def test_a_browser_opens_the_page_in_peace(page, tmp_path, scheme, width):
+def test_a_browser_shows_the_report_without_messages_or_requests(report, tmp_path, scheme, width):
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     path = tmp_path / "report.html"
-    path.write_text(page, encoding="utf-8")
+    path.write_text(report, encoding="utf-8")
     flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
              "--disable-component-update", "--no-first-run", "--disable-quic"]  # fmt: skip
-    said, asked = [], []
+    messages, requests = [], []
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
         tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        tab.on("console", lambda message: said.append(message.text))
-        tab.on("pageerror", lambda error: said.append(str(error)))
-        tab.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
-        tab.on("request", lambda request: asked.append(request.url))
+        tab.on("console", lambda message: messages.append(message.text))
+        tab.on("pageerror", lambda error: messages.append(str(error)))
+        tab.on("dialog", lambda dialog: (messages.append(dialog.message), dialog.dismiss()))
+        tab.on("request", lambda request: requests.append(request.url))
         tab.goto(path.as_uri())
         drawn = tab.evaluate(
             "[...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().width)"
         )
-        sideways = tab.evaluate("document.documentElement.scrollWidth")
+        scroll_width = tab.evaluate("document.documentElement.scrollWidth")
         tab.screenshot(path=str(tmp_path / f"report-{scheme}-{width}.png"), full_page=True)
         browser.close()
-    assert said == [] and asked == [path.as_uri()]
+    assert messages == [] and requests == [path.as_uri()]
     assert len(drawn) > 20 and min(drawn) > 50
-    assert sideways <= width
+    assert scroll_width <= width
     print(f"screenshot in {tmp_path}", file=sys.stderr)

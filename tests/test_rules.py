@@ -10,13 +10,13 @@ COLUMNS = {
     "the sum": np.array([3.0, 5.0, 1.0, 0.3]),
     "city": np.array(["Oslo", "Rome", "Oslo", ""]),
 }
-GAPS = {name: np.zeros(4, bool) for name in COLUMNS}
-GAPS["a"] = np.isnan(COLUMNS["a"])
-GAPS["city"] = COLUMNS["city"] == ""
+MISSING = {name: np.zeros(4, bool) for name in COLUMNS}
+MISSING["a"] = np.isnan(COLUMNS["a"])
+MISSING["city"] = COLUMNS["city"] == ""
 
 
 @pytest.mark.parametrize(
-    ("text", "broken"),
+    ("text", "violated"),
     [
         ("b >= a", [False, False, False, False]),
         ("a < b", [False, True, False, False]),
@@ -29,18 +29,18 @@ GAPS["city"] = COLUMNS["city"] == ""
         ("-a * 2 / 2 - 1 < 0 and b > 0", [False, False, False, False]),
     ],
 )
-def test_rows_that_break_a_rule_are_found_and_gaps_cannot(text, broken):
-    assert Rule.parse("r", text).broken(COLUMNS, GAPS).tolist() == broken
+def test_rows_that_violate_a_rule_are_found_and_rows_with_missing_values_cannot(text, violated):
+    assert Rule.parse("r", text).violations(COLUMNS, MISSING).tolist() == violated
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("a >", "The rule 'r' cannot be read: 'a >' (invalid syntax)."),
-        ("c > 1", "The rule 'r' names a column 'c' that is not there."),
+        ("c > 1", "The rule 'r' names a column 'c' that does not exist."),
         (
             "a.__class__ == 1",
-            "The rule 'r' has a part that is not allowed: 'a.__class__'. "
+            "The rule 'r' contains 'a.__class__', which is not allowed. "
             "Use + - * /, comparisons, in, and, or, not, matches(column, 'pattern'), numbers and "
             "quoted text.",
         ),
@@ -54,13 +54,13 @@ def test_rows_that_break_a_rule_are_found_and_gaps_cannot(text, broken):
         ("__column5 > 1", "The rule 'r' may not name a column __column...: '__column5 > 1'."),
         (
             "open('x') == 1",
-            "The rule 'r' names a column 'open' that is not there.",
+            "The rule 'r' names a column 'open' that does not exist.",
         ),
     ],
 )
-def test_what_is_no_rule_gets_a_sentence(text, sentence):
+def test_a_rule_that_cannot_be_evaluated_gets_a_sentence(text, sentence):
     with pytest.raises(UserError) as error:
-        Rule.parse("r", text).broken(COLUMNS, GAPS)
+        Rule.parse("r", text).violations(COLUMNS, MISSING)
     if sentence is None:
         assert str(error.value).startswith(f"The rule 'r' does not fit its columns: {text!r} (")
     else:
@@ -68,7 +68,7 @@ def test_what_is_no_rule_gets_a_sentence(text, sentence):
 
 
 @pytest.mark.parametrize(
-    ("text", "broken"),
+    ("text", "violated"),
     [
         ("x == '53'", [False, True]),
         ("'53' == x", [False, True]),
@@ -80,29 +80,29 @@ def test_what_is_no_rule_gets_a_sentence(text, sentence):
         ("x == word", None),
     ],
 )
-def test_quoted_numbers_are_numbers_to_columns_of_numbers(text, broken):
+def test_quoted_numbers_are_numbers_to_columns_of_numbers(text, violated):
     columns = {"x": np.array([53.0, 80.0]), "word": np.array(["53", "80.5"])}
-    gaps = dict.fromkeys(columns, np.array([False, False]))
+    missing = dict.fromkeys(columns, np.array([False, False]))
     rule = Rule.parse("r", text)
-    if broken is None:
+    if violated is None:
         with pytest.raises(UserError, match="does not fit its columns"):
-            rule.broken(columns, gaps)
+            rule.violations(columns, missing)
     else:
-        assert rule.broken(columns, gaps).tolist() == broken
+        assert rule.violations(columns, missing).tolist() == violated
 
 
 def test_text_matches_a_pattern_as_a_whole():
     columns = {"x": np.array([1.0]), "word": np.array(["a.b"])}
-    gaps = dict.fromkeys(columns, np.array([False]))
-    assert not Rule.parse("r", r"matches(word, 'a\.b')").broken(columns, gaps).any()
-    assert Rule.parse("r", "matches(word, 'a')").broken(columns, gaps).all()
+    missing = dict.fromkeys(columns, np.array([False]))
+    assert not Rule.parse("r", r"matches(word, 'a\.b')").violations(columns, missing).any()
+    assert Rule.parse("r", "matches(word, 'a')").violations(columns, missing).all()
     for text, sentence in (
         ("matches(x, 'a')", "does not fit its columns"),
         ("matches(word, '(')", "has a pattern that cannot be read"),
-        ("matches(word)", "has a part that is not allowed"),
+        ("matches(word)", "contains 'matches\\(word\\)', which is not allowed"),
     ):
         with pytest.raises(UserError, match=sentence):
-            Rule.parse("r", text).broken(columns, gaps)
+            Rule.parse("r", text).violations(columns, missing)
 
 
 def test_rules_come_from_a_json_file(tmp_path):
@@ -113,5 +113,5 @@ def test_rules_come_from_a_json_file(tmp_path):
     with pytest.raises(UserError) as error:
         load_rules(str(path))
     assert str(error.value) == (
-        f'The rules file {str(path)!r} must be of the form {{"name": "rule", ...}}.'
+        f'The rules file {str(path)!r} must have the form {{"name": "rule", ...}}.'
     )

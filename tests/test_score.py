@@ -23,7 +23,7 @@ ROWS = 300
 
 
 def frame(rows: int = ROWS) -> pd.DataFrame:
-    """A category and prices with gaps, sizes with one frequent value, and flags."""
+    """A category and prices with missing values, sizes with one frequent value, and flags."""
     rng = np.random.default_rng(0)
     kind = rng.integers(0, 2, rows)
     size = np.where(rng.random(rows) < 0.3, 9, 8 * kind + rng.integers(0, 17, rows))
@@ -46,20 +46,20 @@ WIDE = {"columns": [{"name": "size", "max_bins": 11}, {"name": "price", "max_bin
 def model(request) -> TabMT:
     made = TabMT(steps=80, learning_rate=1e-2, network=request.param, **TINY)
     made.fit(frame(), schema=WIDE)
-    size, price = (made.learned_.codec.coded[place].codec.codes for place in (1, 2))
+    size, price = (made.model_.codec.coded[index].codec.codes for index in (1, 2))
     assert size.atom.any() and len(size.edges) > 5 and len(price.edges) == 4
     return made
 
 
 @pytest.fixture(scope="module", params=NETWORKS)
 def masking(request) -> TabMT:
-    """Gaps are masked, and there is a column of one value."""
-    made = TabMT(steps=30, gaps="masked", network=request.param, **TINY)
+    """Missing values are masked, and there is a column of one value."""
+    made = TabMT(steps=30, missing="masked", network=request.param, **TINY)
     return made.fit(frame().assign(same="x"), schema=WIDE)
 
 
 def grid() -> pd.DataFrame:
-    """Every row there can be: all values between the least and the most, and gaps."""
+    """Every row there can be: all values from the least to the most, and missing ones."""
     real = frame()
     columns = [
         ["ant", "bee", None],
@@ -95,20 +95,26 @@ def test_a_mixture_is_the_mean_of_the_probabilities_of_its_orders(model):
     assert min(np.abs(mixed - mean).max() for mean in means) < 1e-4
 
 
+def tokens_of(model: TabMT, table: pd.DataFrame) -> torch.Tensor:
+    """(rows, C)"""
+    codec = model.model_.codec
+    store = codec.encode(codec.parse(pa.Table.from_pandas(table, preserve_index=False)))
+    return torch.from_numpy(store[np.arange(len(store))])
+
+
 def along(model: TabMT, table: pd.DataFrame, order: torch.Tensor) -> np.ndarray:
-    """The log-probability of rows along one order, from their tokens and their place in bins."""
-    codec = model.learned_.codec
-    arrow = pa.Table.from_pandas(table, preserve_index=False)
-    tokens = torch.from_numpy(codec.encode(arrow))
-    nats = likelihood.log_prob(model.learned_.net, tokens, order[None])[0].numpy()
-    for place, coded in enumerate(codec.token_columns):
+    """The log-probability of rows along one order, from their tokens and their share of bins."""
+    codec = model.model_.codec
+    tokens = tokens_of(model, table)
+    nats = likelihood.log_prob(model.model_.net, tokens, order[None])[0].numpy()
+    for index, coded in enumerate(codec.token_columns):
         if coded.column.kind != "numeric":
             continue
         values = table[coded.column.name].to_numpy(float)
         known = ~np.isnan(values)
         units = np.round(values[known] * 10 ** (coded.column.decimals or 0))
-        shares = coded.codec.codes.point_shares(units, tokens[:, place].numpy()[known])
-        nats[known, place] += np.log(shares)
+        shares = coded.codec.codes.point_shares(units, tokens[:, index].numpy()[known])
+        nats[known, index] += np.log(shares)
     return nats.sum(1)
 
 
@@ -124,20 +130,22 @@ def test_the_score_of_rows_is_that_of_their_tokens_along_one_order(model):
 
 
 def test_rows_that_are_likely_are_drawn_often(model):
-    """Draws and likelihoods are of one model: their mean surprise is its entropy."""
+    """Draws and likelihoods are of one model: the mean negative likelihood is its entropy."""
     drawn = model.sample(2000, seed=0)
-    surprise = -model.log_prob(drawn, orders=4)
+    nats_of_drawn = -model.log_prob(drawn, orders=4)
     nats = model.log_prob(grid(), orders=4)
     entropy = -(np.exp(nats) * nats).sum()
-    assert surprise.mean() == pytest.approx(entropy, abs=4 * surprise.std() / np.sqrt(2000))
+    assert nats_of_drawn.mean() == pytest.approx(
+        entropy, abs=4 * nats_of_drawn.std() / np.sqrt(2000)
+    )
 
 
 def test_without_bins_scores_are_the_networks_own():
     table = frame()[["kind", "flag"]].assign(code=np.arange(ROWS) % 5, more=np.arange(ROWS) % 3)
     made = TabMT(steps=10, **TINY).fit(table)
-    codec, net = made.learned_.codec, made.learned_.net
-    tokens = torch.from_numpy(codec.encode(pa.Table.from_pandas(table)))
-    alone = likelihood.log_prob(net, tokens, torch.stack(ORDERS)).sum(2).numpy()  # (24, rows)
+    tokens = tokens_of(made, table)
+    every = likelihood.log_prob(made.model_.net, tokens, torch.stack(ORDERS))  # (24, rows, C)
+    alone = every.sum(2).numpy()
     assert np.abs(alone - made.log_prob(table)).max(1).min() < 1e-5
 
 
@@ -150,7 +158,7 @@ def test_likelihoods_of_cells_are_those_that_filling_draws_from(network):
     for column in order.tolist():
         own = state.logits(every, column).double().log_softmax(1)[every, tokens[:, column]]
         torch.testing.assert_close(nats[:, column], own, atol=1e-5, rtol=0)
-        state.put(every, column, tokens[:, column])
+        state.set(every, column, tokens[:, column])
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -164,7 +172,7 @@ def test_cells_that_are_not_known_count_nothing_and_change_nothing_before_them(n
     torch.testing.assert_close(part[:, [0, 2, 3]], whole[:, [0, 2, 3]], atol=1e-5, rtol=0)
 
 
-def test_same_seed_same_score_in_any_company(model):
+def test_same_seed_same_score_whatever_the_other_rows(model):
     every = grid().head(700)
     whole = model.log_prob(every, seed=3)
     assert np.array_equal(whole, model.log_prob(every, seed=3))
@@ -189,14 +197,14 @@ def one_row(**cells) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(("column", "value"), UNSEEN)
-def test_an_unseen_value_counts_as_one_row_in_all_and_one(masking, column, value):
-    """Beside a gap, which counts nothing where gaps are masked, it has just that surprise."""
+def test_an_unseen_value_counts_as_one_row_of_all_rows_and_one(masking, column, value):
+    """Compared with a missing value, which does not count if missing values are masked."""
     odd = one_row(**{column: value})
-    gap = one_row(**{column: None}).astype({"size": "Int64", "kind": "str", "price": "float64"})
+    unknown = one_row(**{column: None}).astype({"size": "Int64", "kind": "str", "price": "float64"})
     for orders in (1, 3):
-        difference = masking.log_prob(odd, orders=orders) - masking.log_prob(gap, orders=orders)
+        difference = masking.log_prob(odd, orders=orders) - masking.log_prob(unknown, orders=orders)
         assert difference == pytest.approx([np.log(1 / (ROWS + 1))], abs=1e-5)
-    scored, plain = masking.score(odd), masking.score(gap)
+    scored, plain = masking.score(odd), masking.score(unknown)
     difference = scored["log_prob"][0] - plain["log_prob"][0]
     assert difference == pytest.approx(np.log(1 / (ROWS + 1)), abs=1e-5)
 
@@ -208,13 +216,13 @@ def test_another_value_in_a_column_of_one_counts_as_unseen(masking):
 
 
 def test_several_unseen_values_add_up(masking):
-    odd, gap = one_row(size=999, kind="cow"), one_row(size=None, kind=None)
-    gap = gap.astype({"size": "Int64", "kind": "str"})
-    difference = masking.log_prob(odd) - masking.log_prob(gap)
+    odd, unknown = one_row(size=999, kind="cow"), one_row(size=None, kind=None)
+    unknown = unknown.astype({"size": "Int64", "kind": "str"})
+    difference = masking.log_prob(odd) - masking.log_prob(unknown)
     assert difference == pytest.approx([2 * np.log(1 / (ROWS + 1))], abs=1e-5)
 
 
-def test_a_row_of_nothing_but_gaps_has_nothing_to_score(masking):
+def test_a_row_of_missing_values_only_has_nothing_to_score(masking):
     blank = one_row(kind=None, size=None, price=None, flag=None)
     blank = blank.astype({"kind": "str", "size": "Int64", "price": "float64", "flag": "boolean"})
     assert masking.log_prob(blank).tolist() == [0.0]
@@ -224,15 +232,15 @@ def test_a_row_of_nothing_but_gaps_has_nothing_to_score(masking):
 # --- score ---------------------------------------------------------------------------------
 
 
-def test_scores_are_a_table_of_log_prob_anomaly_and_oddest(model):
+def test_scores_are_a_table_of_log_prob_anomaly_and_least_likely_column(model):
     table = frame().head(40)
     scores = model.score(table, orders=3, seed=2)
-    assert list(scores.columns) == ["log_prob", "anomaly", "oddest"] and len(scores) == 40
+    assert list(scores.columns) == ["log_prob", "anomaly", "least_likely"] and len(scores) == 40
     assert scores["log_prob"].to_numpy() == pytest.approx(model.log_prob(table, orders=3, seed=2))
-    assert set(scores["oddest"]) <= set(table.columns)
+    assert set(scores["least_likely"]) <= set(table.columns)
 
 
-def test_the_anomaly_of_one_order_is_the_mean_surprise_of_the_cells(model):
+def test_the_anomaly_of_one_order_is_the_mean_negative_likelihood_of_the_cells(model):
     table = frame().head(40)
     scores = model.score(table, orders=1)
     assert scores["anomaly"].to_numpy() == pytest.approx(-scores["log_prob"].to_numpy() / 4)
@@ -245,24 +253,24 @@ def test_the_anomaly_is_of_the_known_cells_alone(masking):
     assert scores["anomaly"].to_numpy() == pytest.approx(-scores["log_prob"].to_numpy() / known)
 
 
-def test_the_oddest_cell_is_the_one_that_was_changed(masking):
-    assert masking.score(one_row(size=999))["oddest"].tolist() == ["size"]
-    assert masking.score(one_row(kind="cow"))["oddest"].tolist() == ["kind"]
+def test_the_least_likely_cell_is_the_one_that_was_changed(masking):
+    assert masking.score(one_row(size=999))["least_likely"].tolist() == ["size"]
+    assert masking.score(one_row(kind="cow"))["least_likely"].tolist() == ["kind"]
 
 
-def test_a_row_with_an_unseen_value_is_odder_than_all_that_were_learned(masking):
+def test_a_row_with_unseen_values_is_more_unusual_than_all_that_were_learned(masking):
     usual = masking.score(frame().assign(same="x"))["anomaly"]
     assert masking.score(one_row(size=999, price=55.5))["anomaly"][0] > usual.max()
 
 
 @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.Table])
-def test_scores_and_probabilities_come_as_the_kind_that_was_fitted(kind):
+def test_scores_and_probabilities_are_the_kind_of_table_that_was_fitted(kind):
     table = {pd.DataFrame: frame(), pl.DataFrame: pl.from_pandas(frame())}
     table[pa.Table] = pa.Table.from_pandas(frame())
     made = TabMT(steps=2, **TINY).fit(table[kind])
     assert isinstance(made.score(table[kind]), kind)
     assert isinstance(made.predict_proba(table[kind], "kind"), kind)
-    assert isinstance(made.score(table[kind], kind="arrow"), pa.Table)
+    assert isinstance(made.score(table[kind], output="arrow"), pa.Table)
 
 
 def test_every_arrow_type_has_a_score():
@@ -294,15 +302,14 @@ def test_constants_alone_are_certain():
 
 
 def enumerated(model: TabMT, table: pd.DataFrame, column: str) -> np.ndarray:
-    """Probabilities of each code but the gap, by scoring the row with every code in its place."""
-    codec, net = model.learned_.codec, model.learned_.net
-    names = [coded.column.name for coded in codec.token_columns]
-    place = names.index(column)
-    tokens = torch.from_numpy(codec.encode(pa.Table.from_pandas(table, preserve_index=False)))
-    order = torch.tensor([other for other in range(len(names)) if other != place] + [place])
+    """Probabilities of each code but the missing one, by scoring the row with every code."""
+    codec, net = model.model_.codec, model.model_.net
+    index, columns = codec.token_index[column], range(len(codec.token_columns))
+    tokens = tokens_of(model, table)
+    order = torch.tensor([other for other in columns if other != index] + [index])
     nats = []
-    for code in range(codec.token_columns[place].codec.size):
-        tokens[:, place] = code
+    for code in range(codec[column].codec.size):
+        tokens[:, index] = code
         nats.append(likelihood.log_prob(net, tokens, order[None])[0].sum(1))
     return torch.stack(nats, 1).softmax(1).numpy()
 
@@ -310,13 +317,13 @@ def enumerated(model: TabMT, table: pd.DataFrame, column: str) -> np.ndarray:
 @pytest.mark.parametrize("column", ["kind", "size", "price", "flag"])
 def test_probabilities_sum_to_one_and_are_those_of_the_enumerated_rows(model, column):
     table = grid().iloc[::11].reset_index(drop=True)
-    chances = model.predict_proba(table, column).to_numpy()
-    assert chances.sum(1) == pytest.approx(np.ones(len(table)))
-    assert chances == pytest.approx(enumerated(model, table, column), abs=1e-5)
-    assert chances.std(0).max() > 0.005  # it depends on the row
+    found = model.predict_proba(table, column).to_numpy()
+    assert found.sum(1) == pytest.approx(np.ones(len(table)))
+    assert found == pytest.approx(enumerated(model, table, column), abs=1e-5)
+    assert found.std(0).max() > 0.005  # it depends on the row
 
 
-def test_what_the_column_holds_is_not_read(model):
+def test_what_the_column_holds_is_not_used(model):
     table = frame().head(50)
     expected = model.predict_proba(table, "kind")
     assert model.predict_proba(table.assign(kind="bee"), "kind").equals(expected)
@@ -324,7 +331,7 @@ def test_what_the_column_holds_is_not_read(model):
     assert model.predict_proba(table.drop(columns="kind"), "kind").equals(expected)
 
 
-def test_a_gap_elsewhere_is_known_and_a_column_that_is_not_there_is_not(model):
+def test_a_missing_value_elsewhere_is_known_and_an_absent_column_is_not(model):
     table = frame().head(50)
     gone = model.predict_proba(table.assign(price=np.nan), "kind")
     absent = model.predict_proba(table.drop(columns="price"), "kind")
@@ -348,7 +355,7 @@ def test_columns_of_probabilities_are_named_as_a_person_would(model):
     for (_, end), (start, _) in itertools.pairwise(price):
         assert round(float(start) - float(end), 6) == 0.1  # each value in one bin
     size = list(model.predict_proba(frame(), "size").columns)
-    atoms = model.learned_.codec.coded[1].codec.codes.atom
+    atoms = model.model_.codec.coded[1].codec.codes.atom
     assert size.count("9") == 1 and [".." not in label for label in size] == atoms.tolist()
 
 
@@ -405,8 +412,8 @@ HAS = "id, group, height, weight, visits, member, since, city"
         ("gruop", f"The column is 'gruop', but the table has: {HAS}. Did you mean 'group'?"),
         (
             "id",
-            "The column is 'id', but that column is id, and nothing of it is learned; name another "
-            "column, or set its kind in the schema.",
+            "The column is 'id', but a column of kind id is not learned; name another column, or "
+            "set its kind in the schema.",
         ),
         (3, "The column is 3, but must be the name of a column."),
         (None, "predict_proba needs the name of a column."),
@@ -424,18 +431,21 @@ def test_a_table_of_other_columns_gets_a_sentence(fitted):
         with pytest.raises(UserError) as error:
             use(without)
         assert str(error.value) == (
-            "The table has no column 'city', which the model was made with; it has: id, group, "
+            "The table has no column 'city', which the model was fitted with; it has: id, group, "
             "height, weight, visits, member, since."
         )
         with pytest.raises(UserError) as error:
             use(mixed_frame(5).assign(more=1))
         assert str(error.value) == (
-            "The table has a column 'more', which the model does not know; leave it out."
+            "The table has a column 'more', which the model does not know; remove it."
         )
 
 
-def test_an_unknown_kind_of_answer_gets_a_sentence(fitted):
-    for use in (fitted.score, lambda table, kind: fitted.predict_proba(table, "group", kind=kind)):
+def test_an_unknown_output_gets_a_sentence(fitted):
+    for use in (
+        fitted.score,
+        lambda table, output: fitted.predict_proba(table, "group", output=output),
+    ):
         with pytest.raises(UserError) as error:
-            use(mixed_frame(5), kind="xlsx")
-        assert str(error.value) == "kind is 'xlsx', but must be one of: pandas, polars, arrow."
+            use(mixed_frame(5), output="xlsx")
+        assert str(error.value) == "output is 'xlsx', but must be one of: pandas, polars, arrow."

@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from tabmt import TabMT, UserError, tune
+from tabmt import TabMT, UserError, penguins, tune
 from tabmt.cli import main
-from tabmt.codec.columns import TableCodec
-from tabmt.data import files as tables
-from tabmt.data.schema import infer
-from tabmt.demo import penguins
-from tabmt.evaluation.report.front import importance_picture
-from tabmt.search.studies import Place, complete
-from tabmt.search.tune import SPACES, Trial, Tuned, _better, _importances
+from tabmt.data.dataset import Dataset
+from tabmt.data.infer import infer_schema
+from tabmt.data.overrides import as_overrides
+from tabmt.data.typed import in_schema_types
+from tabmt.search.pictures import importance_picture
+from tabmt.search.studies import StudyLocation, completed_trials
+from tabmt.search.tune import SPACES, Trial, Tuned, better_trial, importances
 from tabmt.seeds import numpy_stream
 
 QUICK = {"minutes": 0.01, "workers": 1, "catboost_settings": {"iterations": 20}}
@@ -29,36 +29,36 @@ def table() -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("objective", ["mle", "likelihood"])
-def test_the_best_of_the_trials_is_told_beside_the_defaults(table, tmp_path, objective):
+def test_the_best_trial_is_found_and_compared_with_the_defaults(table, tmp_path, objective):
     storage = str(tmp_path / "trials.journal")
     found = tune(table, "species", trials=4, objective=objective, storage=storage, **QUICK)
-    trials = complete(Place(storage, "tune", ("maximize",)).open())
+    trials = completed_trials(StudyLocation(storage, "tune", ("maximize",)).open())
     scores = [trial.value for trial in trials]
     assert found.found.score == max([found.default.score, *scores])
     assert found.default.settings == {"minutes": 0.01, "target": "species"}
     chosen = {} if found.found.score == found.default.score else trials[np.argmax(scores)].params
     assert found.found.settings == {**found.default.settings, **chosen}
-    lost = found.found.again <= found.default.again
+    lost = found.found.score_again <= found.default.score_again
     assert found.best == (found.default if lost else found.found)
-    assert found.best.again is not None and found.default.again is not None
+    assert found.best.score_again is not None and found.default.score_again is not None
     assert found.tried == 4 and len(trials) + found.pruned == 3
     assert not scores or set(trials[0].params) == set(SPACES["cpu"])
 
 
-def test_tuning_goes_on_where_it_was(table, tmp_path):
+def test_tuning_continues_with_the_trials_in_the_storage(table, tmp_path):
     storage = f"sqlite:///{tmp_path}/trials.db"
     options = {"objective": "likelihood", "storage": storage, **QUICK}
     one = tune(table, "species", trials=2, **options)
-    before = complete(Place(storage, "tune", ("maximize",)).open())
+    before = completed_trials(StudyLocation(storage, "tune", ("maximize",)).open())
     two = tune(table, "species", trials=3, **options)
-    after = complete(Place(storage, "tune", ("maximize",)).open())
+    after = completed_trials(StudyLocation(storage, "tune", ("maximize",)).open())
     assert two.tried == 3 and two.default.score == one.default.score
     assert [t.value for t in after[: len(before)]] == [t.value for t in before]
     with pytest.raises(UserError, match="were made with tables"):
         tune(table.head(300), "species", trials=5, **options)
 
 
-def test_the_settings_found_are_a_file_that_fit_takes(table, tmp_path):
+def test_the_best_settings_are_written_as_a_file_that_fit_accepts(table, tmp_path):
     table.to_csv(tmp_path / "table.csv", index=False)
     (tmp_path / "catboost.json").write_text('{"iterations": 20}')
 
@@ -67,13 +67,13 @@ def test_the_settings_found_are_a_file_that_fit_takes(table, tmp_path):
         assert done.exit_code == 0, done.output
         return done.output
 
-    said = tabmt("tune", tmp_path / "table.csv", "--target", "species", "--trials", 3, "--minutes",
-                 0.01, "--workers", 1, "--catboost", tmp_path / "catboost.json", "-o",
-                 tmp_path / "model.tabmt")  # fmt: skip
+    output = tabmt("tune", tmp_path / "table.csv", "--target", "species", "--trials", 3,
+                   "--minutes", 0.01, "--workers", 1, "--catboost", tmp_path / "catboost.json",
+                   "-o", tmp_path / "model.tabmt")  # fmt: skip
     settings = tomllib.loads((tmp_path / "model.toml").read_text())
-    assert settings["minutes"] == 0.01 and "# mle on validation rows:" in said
-    made = TabMT.load(tmp_path / "model.tabmt").card_.settings.to_json()
-    assert {name: made[name] for name in settings} == settings
+    assert settings["minutes"] == 0.01 and "# mle on validation rows:" in output
+    stored = TabMT.load(tmp_path / "model.tabmt").card_.settings.to_json()
+    assert {name: stored[name] for name in settings} == settings
     assert settings["target"] == "species"
 
     tabmt("fit", tmp_path / "table.csv", "-o", tmp_path / "b.tabmt", "--config",
@@ -86,13 +86,13 @@ def test_the_settings_found_are_a_file_that_fit_takes(table, tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("widht = 3", "sets 'widht', but the settings are: gaps, quantizer, max_bins, network,"),
+        ("widht = 3", "sets 'widht', but the settings are: missing, quantizer, max_bins, network,"),
         ("width = ", "is not valid TOML"),
         ('width = "wide"', "width is 'wide', but must be a whole number."),
         (None, "There is no configuration file"),
     ],
 )
-def test_a_bad_configuration_gets_a_sentence(table, tmp_path, text, sentence):
+def test_a_bad_configuration_is_refused(table, tmp_path, text, sentence):
     table.to_csv(tmp_path / "table.csv", index=False)
     if text is not None:
         (tmp_path / "c.toml").write_text(text)
@@ -119,15 +119,15 @@ def test_a_bad_configuration_gets_a_sentence(table, tmp_path, text, sentence):
         ({"target": "speceis"}, "The target 'speceis' cannot be predicted: the table has: species"),
     ],
 )
-def test_a_search_that_cannot_be_gets_a_sentence(table, options, sentence):
+def test_a_search_with_invalid_options_is_refused(table, options, sentence):
     with pytest.raises(UserError) as error:
         tune(table, **options)
     assert str(error.value).startswith(sentence)
 
 
-def test_a_schema_counts_in_every_trial_and_another_one_is_another_search(table, tmp_path):
+def test_a_schema_is_used_in_every_trial_and_another_one_is_another_search(table, tmp_path):
     table.to_csv(tmp_path / "table.csv", index=False)
-    schema = infer(*tables.load(tmp_path / "table.csv")).to_json()  # as `tabmt schema` writes it
+    schema = infer_schema(tmp_path / "table.csv").to_json()  # as `tabmt schema` writes it
     (tmp_path / "schema.json").write_text(json.dumps(schema))
     options = {"objective": "likelihood", "storage": str(tmp_path / "trials.journal"), **QUICK}
     source = tmp_path / "table.csv"
@@ -139,34 +139,34 @@ def test_a_schema_counts_in_every_trial_and_another_one_is_another_search(table,
 
 
 def test_kinds_are_those_of_the_whole_table(table, tmp_path):
-    """Of which four fifths may look different: a number of each row, one odd cell, few gaps."""
+    """Four fifths of it may be different: a number of each row, one odd cell, a missing value."""
     odd = table.assign(
         nr=range(1, len(table) + 1),
         whole=["2.5", *map(str, range(len(table) - 1))],
-        gap=[None, *range(len(table) - 1)],
+        missing=[None, *range(len(table) - 1)],
         word=["NA", *["yes", "no"] * len(table)][: len(table)],
     )
     odd.to_csv(tmp_path / "table.csv", index=False)
-    arrow, source = tables.load(tmp_path / "table.csv")
-    whole = infer(arrow, source, overrides={"gap_text": "NA"})
+    whole = infer_schema(tmp_path / "table.csv", overrides={"missing_text": "NA"})
     kinds = {column.name: column for column in whole.columns}
     assert kinds["nr"].kind == "id" and kinds["whole"].decimals == 1
-    part = infer(TableCodec(whole, ()).read(arrow)[20:], overrides=whole.edits())
+    rows = in_schema_types(Dataset.open(tmp_path / "table.csv").to_table(), whole)
+    part = infer_schema(rows[20:], overrides=as_overrides(whole))
     about = [(one.name, one.kind, one.decimals) for one in part.columns]
     assert about == [(one.name, one.kind, one.decimals) for one in whole.columns]
-    assert (part.columns[-1].gap_text, whole.columns[-1].gaps) == ("NA", "learned")
+    assert (part.columns[-1].missing_text, whole.columns[-1].missing) == ("NA", "learned")
 
-    def held_out(seed: int) -> np.ndarray:
+    def validation_rows(seed: int) -> np.ndarray:
         return numpy_stream(seed, "validation rows").permutation(len(odd))[: len(odd) // 5]
 
-    seed = next(seed for seed in range(99) if 0 in held_out(seed))
+    seed = next(seed for seed in range(99) if 0 in validation_rows(seed))
     options = {**QUICK, "objective": "likelihood", "trials": 1, "seed": seed}
-    schema = {"gap_text": "NA"}
+    schema = {"missing_text": "NA"}
     assert tune(tmp_path / "table.csv", "species", schema=schema, **options).tried == 1
 
 
 @pytest.mark.parametrize("ending", ["csv", "toml", "svg", "trials", "PARQUET"])
-def test_a_model_does_not_take_the_place_of_another_file(table, tmp_path, ending):
+def test_a_model_does_not_replace_a_file_of_another_kind(table, tmp_path, ending):
     table.to_csv(tmp_path / "table.csv", index=False)
     for command in ("fit", "tune"):
         output = tmp_path / f"table.{ending}"
@@ -175,16 +175,18 @@ def test_a_model_does_not_take_the_place_of_another_file(table, tmp_path, ending
     assert pd.read_csv(tmp_path / "table.csv").equals(table.reset_index(drop=True))
 
 
-def test_settings_are_written_as_toml_reads_them():
+def test_any_setting_can_be_read_from_the_toml_that_is_written():
     best = Trial({"target": 'größe 😀 "q" \\'}, 0.5, None)
     tuned = Tuned("mle", best, best, best, 1, 0, {}, {})
     assert tomllib.loads(tuned.to_toml()) == best.settings
 
 
-@pytest.mark.parametrize(("again", "taken"), [(0.61, "found"), (0.6, "default"), (None, "default")])
-def test_what_was_lucky_once_is_not_taken(again, taken):
-    default, found = Trial({}, 0.5, 0.6), Trial({"width": 32}, 0.7, again)
-    assert _better(found, default) is {"found": found, "default": default}[taken]
+@pytest.mark.parametrize(
+    ("score_again", "chosen"), [(0.61, "found"), (0.6, "default"), (None, "default")]
+)
+def test_settings_that_win_with_one_seed_only_are_not_chosen(score_again, chosen):
+    default, found = Trial({}, 0.5, 0.6), Trial({"width": 32}, 0.7, score_again)
+    assert better_trial(found, default) is {"found": found, "default": default}[chosen]
 
 
 def test_a_seed_cannot_be_fixed(table):
@@ -192,14 +194,14 @@ def test_a_seed_cannot_be_fixed(table):
         tune(table, "species", trials=2, fixed={"seed": 3})
 
 
-def test_scores_that_hardly_differ_tell_nothing_of_the_settings(caplog):
+def test_scores_that_hardly_differ_give_no_importances(caplog):
     space = {"width": optuna.distributions.IntDistribution(1, 9)}
     trials = [
         optuna.trial.create_trial(params={"width": n}, distributions=space, value=0.5 + n * 1e-13)
         for n in range(1, 9)
     ]
-    assert _importances(trials) == {}
-    assert "cannot be told" in caplog.text
+    assert importances(trials) == {}
+    assert "The importance of the settings cannot be computed" in caplog.text
 
 
 def test_the_papers_space_is_the_appendix():
@@ -217,7 +219,7 @@ def test_the_papers_space_is_the_appendix():
     }
 
 
-def test_a_bad_fit_is_given_up(table, tmp_path):
+def test_a_bad_fit_is_pruned(table, tmp_path):
     """Trials are pruned by the median of those before them, on one scale for all bins."""
     storage = str(tmp_path / "trials.journal")
     fixed = {"width": 16, "depth": 1, "heads": 2, "drop_path": 0.0, "batch_size": 64}
@@ -227,7 +229,7 @@ def test_a_bad_fit_is_given_up(table, tmp_path):
     )  # fmt: skip
     assert found.pruned > 0 and np.isclose(sum(found.importances.values()), 1.0)
     assert importance_picture(found.importances).startswith("<svg")
-    study = Place(storage, "tune", ("maximize",)).open()
+    study = StudyLocation(storage, "tune", ("maximize",)).open()
     pruned = [trial for trial in study.trials if trial.state.name == "PRUNED"]
     assert all(trial.intermediate_values for trial in pruned)
 

@@ -1,6 +1,6 @@
-"""Fit and sample TabMT, in a process of its own so that its memory is its own.
+"""Fit and sample TabMT in a separate process, so that its peak memory is its own.
 
-    python -m benchmarks.peers.ours TRAIN.parquet ROWS OUT.parquet --threads N --seed S \
+    python -m benchmarks.peers.ours TRAIN.parquet ROWS OUTPUT.parquet --threads N --seed S \
         --network NAME --minutes M [--target COLUMN]
 
 Prints one line of JSON, like the other generators in this folder.
@@ -19,15 +19,15 @@ from tabmt import TabMT
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("train")
-    parser.add_argument("rows", type=int)
-    parser.add_argument("out")
+    parser.add_argument("train", help="Parquet file to learn")
+    parser.add_argument("rows", type=int, help="rows of each sample")
+    parser.add_argument("output", help="Parquet file to write")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--samples", type=int, default=1, help="tables, one below the other")
-    parser.add_argument("--network", required=True)
-    parser.add_argument("--minutes", type=float, required=True)
-    parser.add_argument("--target")
+    parser.add_argument("--samples", type=int, default=1, help="samples to write, concatenated")
+    parser.add_argument("--network", required=True, help="any-order or masked")
+    parser.add_argument("--minutes", type=float, required=True, help="training time")
+    parser.add_argument("--target", help="column that will be predicted; it is generated last")
     arguments = parser.parse_args()
     table = pd.read_parquet(arguments.train)
     settings = {"threads": arguments.threads, "target": arguments.target}
@@ -42,9 +42,9 @@ def main() -> None:
         for number in range(arguments.samples)
     ]
     sampled = time.perf_counter()
-    pd.concat(samples).to_parquet(arguments.out, index=False)
+    pd.concat(samples).to_parquet(arguments.output, index=False)
     card = model.card_.to_json()
-    told = {
+    report = {
         "fit_seconds": fitted - started,
         "sample_seconds": sampled - fitted,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -52,7 +52,7 @@ def main() -> None:
         "summary": card["summary"],
         "versions": {name: importlib.metadata.version(name) for name in ("tabmt", "torch")},
     }
-    print(json.dumps(told))
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PLOT_WIDTH, PLOT_HEIGHT = 64, 16
+STOPPED = {"early": "stopped early", "steps": "all steps done", "minutes": "time used up"}
 REPORT_SECONDS = 10.0  # between progress lines where there is no terminal
 
 _console: Any = None  # the console that is drawing a progress bar, if any
@@ -185,8 +186,8 @@ def _model_lines(name: str, model: "FittedModel") -> list[str]:
         finish = summary.finish_steps
         then = f", then {finish:,} steps with all rows" if finish else ""
         lines.append(
-            f"training  {summary.steps:,} steps in {summary.seconds:.0f} s, stopped by "
-            f"{summary.stopped}, weights of step {summary.best_step:,}{valid}{then}"
+            f"training  {summary.steps:,} steps in {summary.seconds:.0f} s, {STOPPED[summary.stopped]}"
+            f", weights of step {summary.best_step:,}{valid}{then}"
         )
     if card.temperatures:
         listed = ", ".join(f"{column} {t:.3g}" for column, t in card.temperatures.items())

@@ -102,7 +102,7 @@ def demo(output: str, minutes: float, seed: int) -> None:
     Example:
       tabmt demo -o demo
     """
-    from tabmt.data.files import read_file, write_file
+    from tabmt.data.files import make_folder, read_file, write_file
     from tabmt.data.typed import in_schema_types
     from tabmt.demo import penguins, side_by_side, split
     from tabmt.estimator import TabMT
@@ -112,10 +112,7 @@ def demo(output: str, minutes: float, seed: int) -> None:
 
     fidelity.catboost()  # what is not installed is said before training, not after it
     folder = Path(output)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"The folder {output!r} cannot be created: {error.strerror}.") from error
+    make_folder(folder)
     train, test = split(folder, seed)
     real, _ = read_file(train)
     name = Path(penguins()).name

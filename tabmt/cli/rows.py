@@ -50,6 +50,8 @@ def _check_output(output: str) -> None:
     """See that the name of a file says its format: before the work, not after it."""
     from tabmt.data import files
 
+    if output.endswith(("/", os.sep)) or Path(output).is_dir():
+        raise UserError(f"The output {output!r} is a folder, but this command writes a file.")
     if output != files.STDOUT:
         files.file_kind(Path(output))
 

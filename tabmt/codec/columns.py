@@ -407,9 +407,11 @@ class NumericCodec(ColumnCodec):
         grid = Grid(dtype, stored.decimals, stored.step, stored.offset, stored.local)
         for key in cls.ARRAYS:
             require(key in arrays and arrays[key].ndim == 1, f"the array {key} is not there")
+            require(arrays[key].dtype.kind in "bif", f"the array {key} holds no numbers")
+            require(not np.isnan(arrays[key]).any(), f"the array {key} holds NaN")
         codes = Quantized(**{key: arrays[key] for key in cls.ARRAYS}, continuous=grid.continuous)
-        bins = int((~codes.atom).sum())
         require(codes.atom.dtype == bool, "atom is not boolean")
+        bins = int((~codes.atom).sum())
         require(codes.centres.shape == codes.atom.shape, "centres and atoms differ")
         require(len(codes.edges) == (bins + 1 if bins else 0), "edges and bins differ")
         require(
@@ -655,7 +657,9 @@ class IdCodec(ColumnCodec):
 
     @classmethod
     def from_parts(cls, arrays: Arrays, entry: Mapping[str, Any]) -> "IdCodec":
-        return cls(convert(entry, Identifiers))
+        identifiers = convert(entry, Identifiers)
+        require(not identifiers.pattern or identifiers.count is not None, "a pattern has no count")
+        return cls(identifiers)
 
 
 def _select_categories(known: pa.Array, column: Column, values: tuple[Any, ...]) -> Selection:
@@ -756,8 +760,9 @@ CODECS: dict[str, type[ColumnCodec]] = {
 
 
 def codec_from_parts(arrays: Arrays, entry: Mapping[str, Any]) -> ColumnCodec:
-    require(isinstance(entry, Mapping) and entry.get("codec") in CODECS, "a codec is unknown")
-    return CODECS[entry["codec"]].from_parts(arrays, entry)
+    kind = entry.get("codec") if isinstance(entry, Mapping) else None
+    require(isinstance(kind, str) and kind in CODECS, "a codec is unknown")
+    return CODECS[kind].from_parts(arrays, entry)
 
 
 def fit_codec(typed: TypedColumn, config: CodecConfig, seed: int) -> ColumnCodec:

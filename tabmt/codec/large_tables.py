@@ -139,12 +139,7 @@ def encode_into(
 
 def _check_folder(folder: Path) -> None:
     """Make the folder, or see that it holds nothing but what an interrupted run has left."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"The folder {str(folder)!r} cannot be created: {error.strerror}."
-        ) from error
+    files.make_folder(folder)
     if any(path.name[0] != "." and path.name not in (TOKENS, CODEC) for path in folder.iterdir()):
         raise UserError(f"The folder {str(folder)!r} holds other files; name an empty one.")
     for name in (TOKENS, CODEC):
@@ -155,7 +150,7 @@ def read_encoded(folder: Path) -> tuple[TableCodec, TokenStore]:
     """What `encode_into` has put into a folder."""
     content = _read_content(folder)
     try:
-        with np.load(folder / CODEC, allow_pickle=False) as arrays:
+        with np.load(folder / CODEC) as arrays:
             schema = Schema.from_json(content.schema)
             codec = TableCodec.from_parts(schema, dict(arrays), content.codecs)
         return codec, TokenStore(TokenFile(folder / TOKENS, codec.sizes, content.rows))

@@ -198,8 +198,8 @@ class Files(Dataset):
         for path in self.paths:
             for table in files.read_batches(path):
                 if first is None:
-                    first = table.schema
-                elif table.schema != first:
+                    first = table.schema if len(self.paths) == 1 else _wide(table.schema)
+                if table.schema != first:
                     _check_same_columns(path, table.schema, self.paths[0], first)
                     table = table.cast(first)
                 yield table
@@ -336,13 +336,18 @@ def _rows_of(fragment: Any) -> int:
 
 def _readable_schema(schema: pa.Schema, several: bool) -> pa.Schema:
     index = frames.unnamed_index_columns(schema)
+    fields = [field for field in schema if field.name not in index]
+    for field in fields:
+        check_learnable(field.name, field.type)
+    readable = pa.schema(fields, schema.metadata)
+    return _wide(readable) if several else readable
+
+
+def _wide(schema: pa.Schema) -> pa.Schema:
+    """The same with dictionaries that have room for the categories of all files together."""
     fields = []
     for field in schema:
-        if field.name in index:
-            continue
-        check_learnable(field.name, field.type)
-        if several and pa.types.is_dictionary(field.type):
-            # Wide enough for the categories of all files together.
+        if pa.types.is_dictionary(field.type):
             dtype = pa.dictionary(pa.int32(), field.type.value_type, field.type.ordered)
             field = field.with_type(dtype)
         fields.append(field)

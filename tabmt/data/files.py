@@ -51,7 +51,7 @@ def file_kind(path: Path) -> SourceKind:
         if name.endswith(suffix):
             return kind
     raise UserError(
-        f"{str(path)!r} does not end like a table; tables end in: {', '.join(SUFFIXES)}."
+        f"{str(path)!r} has an unknown file extension; it must be one of: {', '.join(SUFFIXES)}."
     )
 
 
@@ -220,6 +220,15 @@ def remove_abandoned(folder: Path, names: str) -> None:
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
                 path.unlink()
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"The folder {str(folder)!r} cannot be created: {error.strerror}."
+        ) from error
 
 
 def write_text(path: Path, text: str) -> None:

@@ -38,8 +38,8 @@ def to_arrow(table: Any) -> tuple[pa.Table, Source]:
     if hasattr(table, "__arrow_c_stream__"):
         return drop_pandas_index(pa.table(table)), Source("arrow")
     raise UserError(
-        f"A {type(table).__name__} is not a table. Pass a pandas, polars or Arrow table, or the "
-        "path of a CSV, Parquet or Arrow file."
+        f"An object of type {type(table).__name__} is not a table. Pass a pandas, polars or Arrow "
+        "table, or the path of a CSV, Parquet or Arrow file."
     )
 
 

@@ -114,8 +114,10 @@ def _infer_column(
     kind, reason = _apply_kind(name, entries, inferred, known, values.null_count)
     decimals, step, precision_reason = _find_precision(name, kind, known, entries)
     _check_missing_text_outside(name, kind, reading, known, decimals)
-    stays_text = not inference.untyped and kind not in ("numeric", "datetime")
-    reading = reading.as_plain_text() if stays_text else reading
+    if reading.format and not inference.untyped and kind not in ("numeric", "datetime"):
+        reading = reading.as_plain_text()
+        values, nan_note = _read_values(array, reading, inference.untyped)
+        known = values.drop_null()
     dtype = values.type if reading.format is not None and inference.untyped else array.type
     column = Column(
         name=name,
@@ -142,8 +144,6 @@ def _infer_column(
     before = entries.get("set_by_user", ())
     set_by_user = tuple(key for key in EDITABLE if chosen[key] or key in before)
     column = dataclasses.replace(column, set_by_user=set_by_user)
-    if stays_text and is_text(array.type):
-        return parse_column(array, column)
     return TypedColumn(column, values, declared_categories(array, values.type))
 
 
@@ -185,7 +185,7 @@ class Reading:
     def as_plain_text(self) -> "Reading":
         """For a column that stays text: only a missing_text that a user named still counts."""
         if self.set_by_user:
-            return dataclasses.replace(self, format="text")
+            return dataclasses.replace(self, format="text", also_automatic=False)
         return Reading(hint=self.hint)
 
 
@@ -319,11 +319,11 @@ def _without_outdated(
     `tabmt schema` writes every entry. When a user then adds a missing_text, the others still say
     what was inferred without it, which is no choice of the user's.
     """
-    if not reading.set_by_user or "reason" not in entries:
+    chosen = entries.get("set_by_user", ())
+    if not reading.set_by_user or "reason" not in entries or "missing_text" in chosen:
         return entries
     plain = dataclasses.replace(inference, overrides=Overrides())
     before = dataclasses.asdict(_infer_column(name, array, plain, {}).column)
-    chosen = entries.get("set_by_user", ())
     return {key: value for key, value in entries.items() if key in chosen or value != before[key]}
 
 
@@ -537,10 +537,11 @@ def scan(dataset: Dataset, columns: Mapping[str, Column], overrides: Overrides) 
         for name, distinct in categories.items()
         if columns[name].kind == "constant" and len(distinct) > 1
     }
-    for name in differing:
+    ordered = [name for name in columns if name in differing]
+    for name in ordered:
         log.info("column %r differs outside the sampled rows; reading the whole column", name)
     return Scan(
-        [name for name in columns if name in differing],
+        ordered,
         {
             name: distinct.take(pc.sort_indices(distinct))
             for name, distinct in categories.items()

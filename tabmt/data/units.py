@@ -17,6 +17,7 @@ from tabmt.data.types import is_time, storage_type
 
 MOST_DECIMALS = 10
 FEWEST_DECIMALS = -6
+LEAST_EVIDENCE = 10  # distinct values, to believe that a column holds multiples of 10
 EXACT = 2.0**53  # whole numbers up to here are exact in float64
 TIME_STEPS = {  # nanoseconds
     "day": 86_400_000_000_000,
@@ -98,7 +99,7 @@ def time_step(values: pa.Array) -> str:
 def find_decimals(raw: np.ndarray, dtype: pa.DataType) -> int | None:
     """The smallest number of decimals that represents every finite value exactly, or None.
 
-    Negative for multiples of 10, 100, ..., which needs at least ten distinct values as evidence.
+    Negative for multiples of 10, 100, ..., which several distinct values have to support.
     """
     if pa.types.is_decimal(dtype):
         return int(dtype.scale)
@@ -116,7 +117,7 @@ def find_decimals(raw: np.ndarray, dtype: pa.DataType) -> int | None:
             return None
         if decimals > 0:
             return decimals
-    if len(np.unique(raw[:1000])) < 10:
+    if pc.count_distinct(pa.array(raw)).as_py() < LEAST_EVIDENCE:
         return 0
     decimals = 0
     while decimals > FEWEST_DECIMALS and not np.any(raw % 10 ** (1 - decimals)):

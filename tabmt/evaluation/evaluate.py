@@ -78,7 +78,7 @@ def _precision(index: int) -> Callable[[EncodedTable, EncodedTable, np.random.Ge
 
 METRICS = (
     Metric(
-        "detector_auc", "fidelity", "Detector (CatBoost AUC)", "lower", fidelity.detector_auc,
+        "detector_auc", "fidelity", "Detector (CatBoost AUC)", "lower", fidelity.mean_detector_auc,
         "0.5: cannot be told from real rows; 1: always can", has_worst=True,
     ),
     Metric(
@@ -335,7 +335,8 @@ class Evaluator:
         try:
             if self.paper:
                 count = PAPER_MULTIPLE * len(self.train)
-                samples = utility.split_into_samples(rows, PAPER_SAMPLES, count)
+                rng = numpy_stream(self.seed, "paper samples")
+                samples = utility.split_into_samples(rows, PAPER_SAMPLES, count, rng)
             value, importances = self._efficiency(samples)
             reference, _ = self._once("real", lambda: self._efficiency([self.fit_rows]))
             worst, _ = self._once("shuffled", lambda: self._efficiency([self.shuffled]))

@@ -27,10 +27,10 @@ def calibrate_missing(
     seed: int,
     last: int | None,
 ) -> tuple[float, float]:
-    """Adjust the biases of the missing codes in place; returns the largest difference of a rate
-    before, and in the last round.
+    """Adjust the biases of the missing codes in place, if a fresh sample confirms that it helps.
 
-    `missing_codes` holds the missing code of each column, None where there is none.
+    Returns the largest difference of a rate before and after. `missing_codes` holds the missing
+    code of each column, None where there is none.
     """
     columns = [column for column, code in enumerate(missing_codes) if code is not None]
     codes = torch.tensor([missing_codes[column] for column in columns])
@@ -38,19 +38,36 @@ def calibrate_missing(
     missing = [counts[column][missing_codes[column]] for column in columns]
     real = torch.tensor(missing, dtype=torch.float64) / len(tokens)  # (columns,)
     rows = torch.tensor([net.embedding.codes_of(column).start for column in columns]) + codes
-    differences: list[float] = []
+    before = net.output.bias.detach()[rows].clone()
+
+    def rates(*stream: str | int) -> torch.Tensor:
+        drawn = _sample(net, derive(seed, "gaps", *stream), last)[:, columns]
+        return (drawn == codes).double().mean(0)
+
     for turn in range(ROUNDS):
-        drawn = _sample(net, derive(seed, "gaps", turn), last)[:, columns]
-        rates = (drawn == codes).double().mean(0)
-        differences.append(float((rates - real).abs().max()))
-        if bool(((rates - real).abs() <= (real * (1 - real) / len(drawn)).sqrt()).all()):
+        drawn = rates(turn)
+        sampled = CHUNKS[net.name] * CHUNK_ROWS
+        if bool(((drawn - real).abs() <= (real * (1 - real) / sampled).sqrt()).all()):
             break  # as close as this many rows can tell
-        step = _log_odds(real, len(tokens)) - _log_odds(rates, len(drawn))
+        step = _log_odds(real, len(tokens)) - _log_odds(drawn, sampled)
         temperature = net.output.temperature().detach()[columns].cpu()
         with torch.no_grad():
             # Smaller and smaller steps: in the end all rounds count alike, not the last alone.
             net.output.bias[rows] += (step * temperature / (turn + 1)).to(net.output.bias)
-    return differences[0], differences[-1]
+    after = net.output.bias.detach()[rows].clone()
+    differences = []
+    for bias in (before, after):
+        _set(net.output.bias, rows, bias)
+        differences.append(float((rates("check") - real).abs().max()))
+    if differences[1] >= differences[0]:
+        _set(net.output.bias, rows, before)
+        return differences[0], differences[0]
+    return differences[0], differences[1]
+
+
+def _set(bias: torch.nn.Parameter, rows: torch.Tensor, values: torch.Tensor) -> None:
+    with torch.no_grad():
+        bias[rows] = values
 
 
 def _sample(net: Network, seed: int, last: int | None) -> torch.Tensor:

@@ -40,7 +40,7 @@ def pick_threads(wanted: int | None) -> tuple[int, str]:
     gain = alone / together
     if gain >= WORTHWHILE:
         return most, f"{gain:.1f} times as fast as one thread at present"
-    return 1, f"{most} would be {gain:.1f} times as fast at present"
+    return 1, f"{most} threads would be {gain:.1f} times as fast as one at present"
 
 
 def _seconds(count: int) -> float:

@@ -76,14 +76,7 @@ def train(
             rate = learning_rate(state, progress, config)
             # Before the step, not after it: a run that is interrupted during a check repeats it.
             if validation is not None and state.check_is_due(progress, check_every):
-                losses = [
-                    processes.broadcast(v, device) for v in validation.losses(weights.average)
-                ]
-                _check_finite(float(np.mean(losses)), state.step, rate, config)
-                with state.updating():
-                    if state.early_stopping.update(losses, state.step, rate):
-                        weights.keep()
-                _log_check(state)
+                validate(weights, state, validation, rate, config, processes)
             if progress >= 1.0 or state.is_finished(progress):
                 break
             if state.early_stopping.should_stop and state.finish is None:
@@ -148,6 +141,27 @@ def train_step(
         state.loss_sum, state.loss_count = state.loss_sum + loss * count, state.loss_count + count
         weights.update_average(state.step)
     return loss
+
+
+def validate(
+    weights: "Weights",
+    state: "TrainState",
+    validation: ValidationSet,
+    rate: float,
+    config: TrainConfig,
+    processes: Group,
+) -> None:
+    """A validation check of the averaged weights, which are kept if they are good enough."""
+    device = validation.tokens.device
+    losses = [processes.broadcast(loss, device) for loss in validation.losses(weights.average)]
+    _check_finite(float(np.mean(losses)), state.step, rate, config)
+    stopping = state.early_stopping
+    with state.updating():
+        if stopping.update(losses, state.step, rate):
+            weights.keep()
+    failed = stopping.checks_without_improvement
+    note = f"  no improvement ({failed} of {stopping.patience})" if failed else ""
+    log.info("step %d  validation loss %.4f%s", state.step, stopping.last_loss, note)
 
 
 def add_gradients(
@@ -423,13 +437,6 @@ class Clock:
             seconds=self.elapsed(),
             seconds_left=left,
         )
-
-
-def _log_check(state: TrainState) -> None:
-    stopping = state.early_stopping
-    failed = stopping.checks_without_improvement
-    note = f"  no improvement ({failed} of {stopping.patience})" if failed else ""
-    log.info("step %d  validation loss %.4f%s", state.step, stopping.last_loss, note)
 
 
 def _check_processes(config: TrainConfig, processes: Group) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from tabmt.data.schema import Schema
 from tabmt.errors import ModelFileError, UserError
 from tabmt.fingerprint import fingerprint
-from tabmt.json_files import convert
+from tabmt.json_files import convert, require
 from tabmt.method.train import SavedRun, TrainState
 from tabmt.model.card import ModelCard, Settings
 from tabmt.model.model_file import read_file, write_file
@@ -35,7 +35,9 @@ def read_checkpoint(
     metadata, tensors = read_file(path, "checkpoint")
     try:
         card = ModelCard.from_json(metadata.get("card"))
-        run = SavedRun(convert(metadata.get("state"), TrainState), tensors)
+        stored = metadata.get("state")
+        state = convert(stored, TrainState)
+        require(dataclasses.asdict(state) == stored, "the state has other entries")
     except ValueError as error:
         raise ModelFileError(
             f"The unfinished run in {str(path)!r} is from another version of TabMT; "
@@ -53,4 +55,4 @@ def read_checkpoint(
             f"The unfinished run in {str(path)!r} was learning another table. Resume with that "
             "table, or delete the file to start again."
         )
-    return run, card.settings.train.threads
+    return SavedRun(state, tensors), card.settings.train.threads

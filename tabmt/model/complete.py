@@ -144,7 +144,9 @@ def _kept_cells(table: pa.Table, keep: Any, seed: int, first: int) -> np.ndarray
         return np.ones((table.num_rows, len(names)), bool)
     if isinstance(keep, int | np.integer) and not isinstance(keep, bool):
         if not 0 <= keep <= len(names):
-            raise UserError(f"keep is {keep}, but the table has {len(names)} columns.")
+            raise UserError(
+                f"keep is {keep}, but must be from 0 to {len(names)}, the number of columns."
+            )
         rank = numpy_stream(seed, "keep", first).random((table.num_rows, len(names))).argsort(1)
         return np.asarray(rank.argsort(1) < keep)
     if isinstance(keep, str):

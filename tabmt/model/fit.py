@@ -212,7 +212,7 @@ def _train(
     table = "" if options.checkpoint is None else table_fingerprint(tokens, codec.schema)
     run, threads = _read_run(options, settings, table, seed)
     threads, reason = devices.pick_threads(threads)
-    log.info("computing with %d threads: %s", threads, reason)
+    log.info("computing with %d thread%s: %s", threads, "s" * (threads != 1), reason)
     chosen = dataclasses.replace(settings.train, threads=threads)
     card = dataclasses.replace(card, settings=dataclasses.replace(settings, train=chosen))
 
@@ -233,13 +233,14 @@ def _train(
             resume=run,
             save=save if is_writer else None,
         )
+    finish = summary.finish_steps
     log.info(
-        "trained for %d steps in %.0f s (stopped by: %s); best validation loss at step %d%s",
+        "trained for %d steps in %.0f s%s; kept the weights of step %d%s",
         summary.steps,
         summary.seconds,
-        summary.stopped,
+        " (stopped early)" if summary.stopped == "early" else "",
         summary.best_step,
-        f", then {summary.finish_steps} steps with all rows" if summary.finish_steps else "",
+        f" and trained them for {finish} more steps with all rows" if finish else "",
     )
     return net, card, summary
 
@@ -277,7 +278,9 @@ def _validation_rows(rows: int, share: float, seed: int) -> np.ndarray:
         log.info("no validation rows, as set: training does not stop early")
         return is_valid
     if count < LEAST_VALID_ROWS:
-        log.info("%d rows are too few for validation: training does not stop early", rows)
+        log.info(
+            "%d of %d rows are too few for validation: training does not stop early", count, rows
+        )
         return is_valid
     is_valid[numpy_stream(seed, "held out").permutation(rows)[:count]] = True
     return is_valid

@@ -52,7 +52,7 @@ def token_column(codec: TableCodec, name: str | None, what: str) -> int | None:
     coded = codec.find(name, f"The {what} is")
     if name not in codec.token_index:
         raise UserError(
-            f"The {what} is {name!r}, but that column is {coded.column.kind}, and nothing of it is "
-            f"learned; name another {what}, or set its kind in the schema."
+            f"The {what} is {name!r}, but a column of kind {coded.column.kind} is not learned; "
+            f"name another {what}, or set its kind in the schema."
         )
     return codec.token_index[name]

@@ -174,12 +174,7 @@ def _claim_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
     """See that the folder is new, or holds files of this very request."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{str(folder)!r} is a file; name a folder to write files into.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"The folder {str(folder)!r} cannot be created: {error.strerror}."
-        ) from error
+    files.make_folder(folder)
     files.remove_abandoned(folder, "part-*")
     wanted = json.loads(json.dumps(wanted))
     path = folder / REQUEST

@@ -141,6 +141,6 @@ def _cast(fields: pa.Table, name: str, dtype: pa.DataType) -> pa.ChunkedArray:
         return fields.column(name).cast(dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UserError(
-            f"Column {name!r} is {fields.schema.field(name).type}, and cannot be cast to {dtype}: "
-            f"{str(error).splitlines()[0]}."
+            f"Column {name!r} has the type {fields.schema.field(name).type}, which cannot be cast "
+            f"to {dtype}: {str(error).splitlines()[0]}."
         ) from error

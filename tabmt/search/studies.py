@@ -127,8 +127,9 @@ def claim(study: "Study", about: Mapping[str, Any], storage: str) -> None:
     for name, value in about.items():
         if stored.get(name) != value:
             raise UserError(
-                f"The trials in {without_password(storage)!r} have {name} {stored.get(name)!r}, "
-                f"not {value!r}. Continue with the same, or name another storage or study."
+                f"The trials in {without_password(storage)!r} were made with {name} "
+                f"{stored.get(name)!r}, not {value!r}. Continue with the same, or name another "
+                "storage or study."
             )
 
 

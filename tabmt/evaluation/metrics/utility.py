@@ -89,11 +89,14 @@ def _features_and_target(table: EncodedTable, target: str) -> tuple[pd.DataFrame
     return frame.drop(columns=target), frame[target]
 
 
-def split_into_samples(table: EncodedTable, count: int, rows: int) -> list[EncodedTable]:
-    """`count` samples of `rows` rows each, in the order of the table."""
+def split_into_samples(
+    table: EncodedTable, count: int, rows: int, rng: np.random.Generator
+) -> list[EncodedTable]:
+    """`count` samples of `rows` rows each, at random: a table may be sorted."""
     if len(table) < count * rows:
         raise UserError(
             f"the paper's protocol needs {count} samples of {rows:,} rows, so a synthetic table of "
             f"{count * rows:,} rows; this one has {len(table):,}"
         )
-    return [table.take(np.arange(i * rows, (i + 1) * rows)) for i in range(count)]
+    order = rng.permutation(len(table))
+    return [table.take(np.sort(order[i * rows : (i + 1) * rows])) for i in range(count)]

@@ -30,7 +30,7 @@ def type_differences(real: pa.Table, synthetic: pa.Table) -> dict[str, str]:
     differences = {}
     for field in real.schema:
         if field.name not in synthetic.column_names:
-            differences[field.name] = "is not there"
+            differences[field.name] = "not in the table"
             continue
         own = synthetic.schema.field(field.name).type
         if str(own).removeprefix("large_") != str(field.type).removeprefix("large_"):

@@ -1,4 +1,4 @@
-"""Prompts, imputation and scores on the command line."""
+"""The commands that use a model, with files: conditions, prompts, imputation, scores."""
 
 import io
 
@@ -22,15 +22,16 @@ def folder(tmp_path_factory):
     return folder
 
 
-def sampled(folder, *options):
-    result = run("sample", folder / "m.tabmt", "--seed", 1, *options)
+def generated(folder, command, *options):
+    result = run(command, folder / "m.tabmt", "--seed", 1, *options)
     assert result.exit_code == 0, result.output
     return pd.read_csv(io.StringIO(result.stdout))
 
 
-def test_conditions_are_kept(folder):
-    rows = sampled(
+def test_rows_satisfy_the_conditions(folder):
+    rows = generated(
         folder,
+        "sample",
         *("-n", 60, "--where", "height in 150..160", "--where", "group in {a, b}"),
         *("--where", "city is missing", "--where", "visits >= 1", "--where", "visits < 3"),
     )
@@ -39,13 +40,15 @@ def test_conditions_are_kept(folder):
     assert set(rows["group"]) == {"a", "b"} and set(rows["visits"]) <= {1, 2}
 
 
-def test_gaps_that_the_file_spells_out(tmp_path):
-    """Text and numbers in which NA is no value: drawn as NA, asked for as missing, filled."""
+def test_a_text_that_means_missing_does_so_in_every_command(tmp_path):
+    """Text and numbers in which NA is no value: drawn as NA, selected as missing, imputed."""
     frame = mixed_frame(400)
     frame["group"] = frame["group"].astype(object)
     frame.loc[::4, ["group", "height"]] = np.nan
     frame.to_csv(tmp_path / "people.csv", index=False, na_rep="NA")
-    (tmp_path / "schema.json").write_text('{"gap_text": "NA", "rules": {"g": "group != \'a\'"}}')
+    (tmp_path / "schema.json").write_text(
+        '{"missing_text": "NA", "rules": {"g": "group != \'a\'"}}'
+    )
     options = ("--schema", tmp_path / "schema.json", *FIT)
     result = run("fit", tmp_path / "people.csv", "-o", tmp_path / "m.tabmt", *options)
     assert result.exit_code == 0, result.output
@@ -54,12 +57,13 @@ def test_gaps_that_the_file_spells_out(tmp_path):
     assert set(rows["group"]) == {"b", "c", "NA"}
     for name in ("group", "height"):
         assert 0.1 < (rows[name] == "NA").mean() < 0.4
-    asked = sampled(tmp_path, "-n", 20, "--where", "group is missing")
-    assert asked["group"].isna().all()
-    assert sampled(tmp_path, "-n", 20, "--where", "group is not missing")["group"].notna().all()
+    selected = generated(tmp_path, "sample", "-n", 20, "--where", "group is missing")
+    assert selected["group"].isna().all()
+    known = generated(tmp_path, "sample", "-n", 20, "--where", "group is not missing")
+    assert known["group"].notna().all()
     fails_with(
-        "Column 'group' is asked to be 'NA', which spells a gap there; missing() asks for one, "
-        "`is missing` on the command line, not together with values.",
+        "Column 'group' is asked to be 'NA', which stands for a missing value there; use "
+        "missing(), or `is missing` on the command line, and no other values.",
         *("sample", tmp_path / "m.tabmt", "-n", 5, "--where", "group = NA"),
     )
     result = run("impute", tmp_path / "m.tabmt", tmp_path / "people.csv", "-o", tmp_path / "f.csv")
@@ -67,36 +71,33 @@ def test_gaps_that_the_file_spells_out(tmp_path):
     assert pd.read_csv(tmp_path / "f.csv").notna().all(axis=None)
 
 
-def test_classes_come_in_the_shares_that_were_asked_for(folder):
-    assert sampled(folder, "-n", 30, "--balance", "group")["group"].value_counts().tolist() == [
-        10,
-        10,
-        10,
-    ]
-    shares = sampled(folder, "-n", 40, "--balance", "group:a=1,b=3")["group"].value_counts()
-    assert shares.to_dict() == {"b": 30, "a": 10}
+def test_balanced_classes_have_the_requested_shares(folder):
+    equal = generated(folder, "sample", "-n", 30, "--balance", "group")
+    assert equal["group"].value_counts().tolist() == [10, 10, 10]
+    unequal = generated(folder, "sample", "-n", 40, "--balance", "group:a=1,b=3")
+    assert unequal["group"].value_counts().to_dict() == {"b": 30, "a": 10}
 
 
-def test_prompts_and_rows_to_be_like_come_from_files(folder, tmp_path):
+def test_prompts_are_completed_and_rows_are_generated_like_those_of_a_file(folder, tmp_path):
     prompts = mixed_frame(400)[["group", "height", "city"]].head(20)
     prompts.loc[3, "height"] = np.nan
     prompts.to_csv(tmp_path / "prompts.csv", index=False)
-    rows = sampled(folder, "--prompts", tmp_path / "prompts.csv")
+    rows = generated(folder, "complete", tmp_path / "prompts.csv")
     given = prompts["height"].notna()
     assert rows["height"][given].tolist() == prompts["height"][given].tolist()
     assert rows["group"].tolist() == prompts["group"].tolist() and rows["height"].notna().all()
-    like = sampled(folder, "--like", tmp_path / "prompts.csv", "--keep", "group", "-n", 50)
+    like = generated(folder, "like", tmp_path / "prompts.csv", "--keep", "group", "-n", 50)
     assert like["group"].tolist() == [prompts["group"][i % 20] for i in range(50)]
 
 
-def test_impute_keeps_a_csv_file_letter_for_letter(folder, tmp_path):
+def test_impute_changes_no_character_of_the_known_cells_of_a_csv_file(folder, tmp_path):
     text = (folder / "people.csv").read_text().splitlines()
     out = tmp_path / "out.csv"
     result = run("impute", folder / "m.tabmt", folder / "people.csv", "-o", out)
     assert result.exit_code == 0, result.output
-    filled = out.read_text().splitlines()
-    assert len(filled) == len(text)
-    for before, after in zip(text, filled, strict=True):
+    imputed = out.read_text().splitlines()
+    assert len(imputed) == len(text)
+    for before, after in zip(text, imputed, strict=True):
         for one, other in zip(before.split(","), after.split(","), strict=True):
             assert one in ("", other) and other != ""
 
@@ -114,7 +115,7 @@ def test_impute_writes_other_formats_and_several_draws(folder, tmp_path):
     assert not one["weight"].equals(two["weight"])
 
 
-def test_impute_fills_only_the_columns_it_is_told_to(folder, tmp_path):
+def test_impute_fills_only_the_columns_that_are_named(folder, tmp_path):
     out = tmp_path / "out.csv"
     run("impute", folder / "m.tabmt", folder / "people.csv", "-o", out, "--column", "weight")
     rows = pd.read_csv(out)
@@ -122,22 +123,19 @@ def test_impute_fills_only_the_columns_it_is_told_to(folder, tmp_path):
     assert rows["city"].isna().equals(mixed_frame(400)["city"].isna())
 
 
-def test_score_in_parts_gives_what_python_gives(folder, tmp_path):
+def test_score_in_batches_gives_the_scores_of_the_library(folder, tmp_path):
     result = run("score", folder / "m.tabmt", folder / "people.csv", "-o", tmp_path / "s.parquet")
     assert result.exit_code == 0, result.output
     scores = pd.read_parquet(tmp_path / "s.parquet")
-    ours = TabMT.load(folder / "m.tabmt").score(str(folder / "people.csv"), kind="pandas")
+    ours = TabMT.load(folder / "m.tabmt").score(str(folder / "people.csv"), output="pandas")
     pd.testing.assert_frame_equal(scores, ours)
     assert run("score", folder / "m.tabmt", folder / "people.csv").stdout.startswith("log_prob,")
 
 
-def test_mistakes_get_one_sentence_and_leave_nothing_behind(folder, tmp_path):
+def test_mistakes_give_one_sentence_and_leave_nothing_behind(folder, tmp_path):
     model, people = folder / "m.tabmt", folder / "people.csv"
-    fails_with("How many rows? Give -n, or a table of prompts.", "sample", model)
-    fails_with(
-        "--like needs --keep: the columns that stay, or how many cells of each row.",
-        *("sample", model, "--like", people),
-    )
+    fails_with("Missing option '--rows' / '-n'.", "sample", model)
+    fails_with("Missing option '--keep'.", "like", model, people)
     fails_with(
         "Column 'group' is asked to be 'd', which the model has not seen; it knows 'a', 'b', 'c'.",
         *("sample", model, "-n", 3, "--seed", 1, "--where", "group = d"),
@@ -147,7 +145,7 @@ def test_mistakes_get_one_sentence_and_leave_nothing_behind(folder, tmp_path):
         *("sample", model, "-n", 3, "--balance", "group:a=1,b=x"),
     )
     fails_with(
-        "--draws goes with --how draw; mean gives the same table every time.",
+        "--draws needs --how draw; mean gives the same table every time.",
         *("impute", model, people, "-o", tmp_path / "o.csv", "--draws", 2, "--how", "mean"),
     )
     fails_with(
@@ -155,7 +153,7 @@ def test_mistakes_get_one_sentence_and_leave_nothing_behind(folder, tmp_path):
     )
     (tmp_path / "odd.csv").write_text("id,group\n1,z\n")
     fails_with(
-        "The table has no column 'height', which the model was made with; it has: id, group.",
+        "The table has no column 'height', which the model was fitted with; it has: id, group.",
         *("impute", model, tmp_path / "odd.csv", "-o", tmp_path / "o.csv"),
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["odd.csv"]

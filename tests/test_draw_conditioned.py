@@ -9,15 +9,14 @@ import torch
 from torch import Tensor
 
 from tabmt.config import NetworkName, TrainConfig
-from tabmt.method.networks import AnyNetwork, build
-from tabmt.method.sample import Improbable, fill_where
+from tabmt.method.networks import Network, build_network
+from tabmt.method.sample import ImprobableCondition, draw_conditioned, draw_order, fill
 from tabmt.method.train import train
 from tabmt.tokens import MASK
 from tests.prompted import p_value
 from tests.small_networks import FIELDS, generator, small
 
 NETWORKS = get_args(NetworkName)
-CPU = torch.device("cpu")
 
 
 GRID = torch.tensor(list(itertools.product(*(range(field.size) for field in FIELDS))))
@@ -26,7 +25,7 @@ EVERY = torch.arange(len(GRID))
 
 
 def dependent_tokens(rows: int = 3000) -> Tensor:
-    """Four columns that tell of one another; the last code of the second is its gap."""
+    """Four columns that depend on one another; the last code of the second is missing."""
     rng = np.random.default_rng(0)
     a = rng.integers(0, 3, rows)
     b = np.where(rng.random(rows) < 0.1 + 0.15 * a, 4, np.minimum(a + rng.integers(0, 2, rows), 3))
@@ -36,18 +35,19 @@ def dependent_tokens(rows: int = 3000) -> Tensor:
 
 
 @pytest.fixture(scope="module", params=NETWORKS)
-def net(request) -> AnyNetwork:
-    made = build(FIELDS, small(request.param), generator())
+def net(request) -> Network:
+    net = build_network(FIELDS, small(request.param), generator())
     tokens = dependent_tokens()
     config = TrainConfig(steps=80, batch_size=128, learning_rate=1e-2, warmup=10)
-    train(made, tokens, tokens[:0], config, seed=0)
-    return made
+    train(net, tokens, tokens[:0], config, seed=0)
+    return net
 
 
-def exact(net, asked, order, allowed) -> Tensor:
-    """The probability of every row: asked columns as a whole, the others cut one by one."""
+def exact(net, conditioned, order, allowed) -> Tensor:
+    """The probability of every row: the conditioned columns are restricted together, the others
+    one by one."""
     state, total = net.start(BLANK), torch.zeros(len(GRID), dtype=torch.float64)
-    for column in [*asked, *order]:
+    for column in [*conditioned, *order]:
         logits = state.logits(EVERY, column).double()
         nats = logits.log_softmax(1)
         if allowed[column] is not None:
@@ -55,7 +55,7 @@ def exact(net, asked, order, allowed) -> Tensor:
             if column in order:
                 nats = nats.log_softmax(1)
         total += nats[EVERY, GRID[:, column]]
-        state.put(EVERY, column, GRID[:, column])
+        state.set(EVERY, column, GRID[:, column])
     return total.exp() / total.exp().sum()
 
 
@@ -100,82 +100,109 @@ TOGETHER = [
 ]
 
 
-def asked_for(names) -> tuple[list[int], Tensor, list[Tensor | None]]:
-    """What `generate` makes of conditions: exact ones first, then the others, then the rest."""
+def conditions(names) -> tuple[list[int], list[int], list[Tensor | None]]:
+    """The conditioned columns, exact ones first, as generate.py orders them; the other columns; and
+    what is allowed of each."""
     allowed: list[Tensor | None] = [None] * 4
     for name in names:
         column, weights = CONDITIONS[name]
         allowed[column] = torch.tensor(weights, dtype=torch.float64)
     columns = [CONDITIONS[name][0] for name in names]
-    asked = sorted(columns, key=lambda column: int((allowed[column] > 0).sum()) > 1)
-    rest = [column for column in (3, 1, 0, 2) if column not in asked]
-    return asked, torch.tensor(rest, dtype=torch.int64), allowed
+    conditioned = sorted(columns, key=lambda column: int((allowed[column] > 0).sum()) > 1)
+    rest = [column for column in (3, 1, 0, 2) if column not in conditioned]
+    return conditioned, rest, allowed
 
 
-def ask(net, rows, asked, order, allowed, *, seed=0, heat=1.0) -> Tensor:
-    return fill_where(
-        net,
-        rows,
-        asked=asked,
-        temperature=torch.full((len(allowed),), heat),
-        generator=generator(seed),
-        allowed=allowed,
-        order=order,
-        device=CPU,
+def draw(net, count, conditioned, order, allowed, *, seed=0) -> Tensor:
+    """Rows whose conditioned columns are drawn first, and then the others in this order."""
+    temperature = torch.ones(len(allowed))
+    rows = draw_conditioned(
+        net, count, conditioned, allowed, temperature, generator(seed), torch.device("cpu")
     )
+    for column in order:
+        rows.draw(column, allowed[column])
+    return rows.tokens
 
 
 @pytest.mark.parametrize("names", TOGETHER, ids=", ".join)
 def test_rows_under_conditions_follow_the_exact_conditional_distribution(net, names):
-    asked, order, allowed = asked_for(names)
-    drawn = ask(net, 20_000, asked, order, allowed)
-    assert agreement(drawn, exact(net, asked, order.tolist(), allowed)) > 0.001
+    conditioned, order, allowed = conditions(names)
+    drawn = draw(net, 20_000, conditioned, order, allowed)
+    assert agreement(drawn, exact(net, conditioned, order, allowed)) > 0.001
 
 
-def test_codes_that_are_left_out_of_later_columns_are_left_out_there_alone(net):
-    """As `complete` asks for it: no gap in a column without a condition."""
-    asked, order, allowed = asked_for(["set", "range of another"])
+def test_codes_that_other_columns_may_not_have_do_not_change_the_conditioned_ones(net):
+    """As without missing values: none in a column that has no condition."""
+    conditioned, order, allowed = conditions(["set", "range of another"])
     allowed[1] = torch.tensor([1, 1, 1, 1, 0], dtype=torch.float64)
-    drawn = ask(net, 20_000, asked, order, allowed)
-    assert agreement(drawn, exact(net, asked, order.tolist(), allowed)) > 0.001
+    drawn = draw(net, 20_000, conditioned, order, allowed)
+    assert agreement(drawn, exact(net, conditioned, order, allowed)) > 0.001
 
 
-def test_chunks_of_the_usual_size_follow_the_distribution_together(net):
-    asked, order, allowed = asked_for(["range", "range of another"])
-    drawn = torch.cat([ask(net, 512, asked, order, allowed, seed=seed) for seed in range(16)])
-    assert agreement(drawn, exact(net, asked, order.tolist(), allowed)) > 0.001
+def test_chunks_of_the_usual_size_together_follow_the_distribution(net):
+    conditioned, order, allowed = conditions(["range", "range of another"])
+    drawn = torch.cat(
+        [draw(net, 512, conditioned, order, allowed, seed=seed) for seed in range(16)]
+    )
+    assert agreement(drawn, exact(net, conditioned, order, allowed)) > 0.001
 
 
 @pytest.mark.parametrize("names", [("set", "known"), ("set", "known", "range of another")])
-def test_rows_that_go_alone_are_those_of_merged_prefixes(monkeypatch, net, names):
+def test_rows_without_merging_are_those_of_merged_prefixes(monkeypatch, net, names):
     # The random stream is shared, so the rows must be the same, one by one.
-    asked, order, allowed = asked_for(names)
-    merged = ask(net, 300, asked, order, allowed)
+    conditioned, order, allowed = conditions(names)
+    merged = draw(net, 300, conditioned, order, allowed)
     monkeypatch.setattr(type(net), "merge_below", 0.0)
-    assert torch.equal(ask(net, 300, asked, order, allowed), merged)
+    assert torch.equal(draw(net, 300, conditioned, order, allowed), merged)
 
 
-def test_rows_that_go_alone_follow_the_exact_conditional_distribution(monkeypatch, net):
+def test_rows_without_merging_follow_the_exact_conditional_distribution(monkeypatch, net):
     monkeypatch.setattr(type(net), "merge_below", 0.0)
-    asked, order, allowed = asked_for(["set", "known"])
-    drawn = torch.cat([ask(net, 500, asked, order, allowed, seed=seed) for seed in range(10)])
-    assert agreement(drawn, exact(net, asked, order.tolist(), allowed)) > 0.001
+    conditioned, order, allowed = conditions(["set", "known"])
+    drawn = torch.cat(
+        [draw(net, 500, conditioned, order, allowed, seed=seed) for seed in range(10)]
+    )
+    assert agreement(drawn, exact(net, conditioned, order, allowed)) > 0.001
 
 
-def test_same_generator_same_rows_under_conditions(net):
-    asked, order, allowed = asked_for(["set", "range", "range of another"])
-    one, two, other = (ask(net, 200, asked, order, allowed, seed=seed) for seed in (3, 3, 4))
+def test_the_same_seed_gives_the_same_rows_under_conditions(net):
+    conditioned, order, allowed = conditions(["set", "range", "range of another"])
+    one, two, other = (draw(net, 200, conditioned, order, allowed, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(one, two)
     assert not torch.equal(one, other)
 
 
+def test_filling_draws_conditioned_columns_first_and_the_others_in_a_random_order(net):
+    conditioned, _, allowed = conditions(["set", "range of another"])
+    orders = set()
+    for seed in range(8):
+        stream = generator(seed)
+        order = [c for c in draw_order(net.sizes, stream).tolist() if c not in conditioned]
+        temperature, device = torch.ones(4), torch.device("cpu")
+        rows = draw_conditioned(net, 50, conditioned, allowed, temperature, stream, device)
+        for column in order:
+            rows.draw(column, allowed[column])
+        filled = fill(
+            net,
+            torch.full((50, 4), MASK),
+            temperature=temperature,
+            generator=generator(seed),
+            allowed=allowed,
+            conditioned=conditioned,
+        )
+        assert torch.equal(filled, rows.tokens)
+        orders.add(tuple(order))
+    assert len(orders) == 2
+
+
 class Joint:
-    """A network that is a table of joint probabilities, and counts how often it is begun."""
+    """A network that is a table of joint probabilities, and counts how often it is started."""
 
     merge_below = 0.5
 
     def __init__(self, joint: Tensor) -> None:
         self.joint, self.starts = joint.double(), 0
+        self.sizes = tuple(joint.shape)
 
     def start(self, tokens: Tensor) -> "JointState":
         self.starts += 1
@@ -190,31 +217,31 @@ class JointState:
         found = []
         for row in self.tokens[rows].tolist():
             chances = self.joint
-            for place, code in enumerate(row):
+            for other, code in enumerate(row):
                 if code != MASK:
-                    chances = chances.narrow(place, code, 1)
-            others = [place for place in range(self.joint.dim()) if place != column]
+                    chances = chances.narrow(other, code, 1)
+            others = [other for other in range(self.joint.dim()) if other != column]
             found.append(chances.sum(others).log())
         return torch.stack(found)
 
-    def put(self, rows: Tensor, column: int, codes: Tensor) -> None:
+    def set(self, rows: Tensor, column: int, codes: Tensor) -> None:
         self.tokens[rows, column] = codes
 
-    def keep(self, rows: Tensor) -> None:
+    def select(self, rows: Tensor) -> None:
         self.tokens = self.tokens[rows]
 
 
 TWO_OF_THREE = torch.tensor([1.0, 1.0, 0.0])
-NO_ORDER = torch.tensor([], dtype=torch.int64)
+NO_OTHERS: list[int] = []
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_a_handful_of_rows_follows_the_distribution_as_many_do(rows):
+def test_few_rows_follow_the_distribution_as_many_do(rows):
     # What is likely by the first condition alone hardly ever meets the second.
     joint = torch.tensor([[0.0025, 0.0025, 0.445], [0.22, 0.22, 0.01], [0.03, 0.03, 0.04]])
     allowed = [TWO_OF_THREE, TWO_OF_THREE]
     net, calls = Joint(joint), 600 // rows
-    drawn = torch.cat([ask(net, rows, [0, 1], NO_ORDER, allowed, seed=s) for s in range(calls)])
+    drawn = torch.cat([draw(net, rows, [0, 1], NO_OTHERS, allowed, seed=s) for s in range(calls)])
     counts = torch.bincount(drawn[:, 0] * 2 + drawn[:, 1], minlength=4)
     assert p_value(counts.view(2, 2).sum(1), joint[:2, :2].sum(1)) > 0.001
 
@@ -228,26 +255,26 @@ def chain(step: float, columns: int = 4) -> Tensor:
     return joint
 
 
-def test_a_tiny_mass_in_small_steps_is_met_and_ends_quickly():
+def test_a_tiny_probability_in_small_steps_is_met_in_few_attempts():
     net = Joint(chain(1e-6))  # 1e-24 in all
-    drawn = ask(net, 50, [0, 1, 2, 3], NO_ORDER, [TWO_OF_THREE] * 4)
+    drawn = draw(net, 50, [0, 1, 2, 3], NO_OTHERS, [TWO_OF_THREE] * 4)
     assert (drawn < 2).all() and drawn.shape == (50, 4)
     assert net.starts <= 8
 
 
-def test_masses_that_differ_by_orders_of_magnitude_end_quickly_too():
+def test_probabilities_that_differ_by_orders_of_magnitude_need_few_attempts():
     net = Joint(torch.tensor([[5e-5, 5e-5, 0.9], [0.01, 0.01, 0.03], [0.01, 0.01, 0.0299]]))
-    drawn = ask(net, 200, [0, 1], NO_ORDER, [TWO_OF_THREE, TWO_OF_THREE])
+    drawn = draw(net, 200, [0, 1], NO_OTHERS, [TWO_OF_THREE, TWO_OF_THREE])
     assert (drawn < 2).all() and drawn.shape == (200, 2)
     assert (drawn[:, 0] == 1).float().mean() > 0.95  # 200 to 1
     assert net.starts <= 8
 
 
 @pytest.mark.parametrize("rows", [1, 400])
-def test_a_condition_that_is_practically_never_met_tells_its_probability(rows):
+def test_the_error_of_a_condition_that_is_practically_never_met_has_its_probability(rows):
     net = Joint(torch.stack([chain(1e-9, 1), chain(0.5, 1)]))
-    with pytest.raises(Improbable) as error:
-        ask(net, rows, [0, 1], NO_ORDER, [torch.tensor([1.0, 0.0]), TWO_OF_THREE])
+    with pytest.raises(ImprobableCondition) as error:
+        draw(net, rows, [0, 1], NO_OTHERS, [torch.tensor([1.0, 0.0]), TWO_OF_THREE])
     assert error.value.column == 1
     assert error.value.probability == pytest.approx(1e-9, rel=1e-4)
     assert net.starts == 1
@@ -259,8 +286,8 @@ def test_the_probability_of_a_later_condition_is_that_given_the_earlier_ones():
     second = torch.tensor([[0.0005, 0.0005, 0.999], [0.4995, 0.4995, 0.001], [0.3, 0.3, 0.4]])
     third = torch.tensor([[1e-6, 1e-6, 1.0], [5e-10, 5e-10, 1.0], [0.3, 0.3, 0.4]])
     joint = first[:, None, None] * second[:, :, None].double() * third[:, None, :].double()
-    with pytest.raises(Improbable) as error:
-        ask(Joint(joint), 4000, [0, 1, 2], NO_ORDER, [TWO_OF_THREE] * 3)
+    with pytest.raises(ImprobableCondition) as error:
+        draw(Joint(joint), 4000, [0, 1, 2], NO_OTHERS, [TWO_OF_THREE] * 3)
     met = joint[:2, :2, :2].sum() / joint[:2, :2].sum()
     assert error.value.column == 2
     assert error.value.probability == pytest.approx(float(met), rel=0.1)

@@ -14,7 +14,7 @@ import torch.multiprocessing as mp
 from tabmt import TabMT
 from tabmt.config import NetworkConfig
 from tabmt.method.distributed import Group
-from tabmt.method.train import TrainState, train
+from tabmt.method.train import SavedRun, train
 from tests.tables import mixed_frame
 from tests.test_train import SHORT, make, table, weights
 
@@ -24,12 +24,12 @@ CONFIG = dataclasses.replace(SHORT, checkpoint_every=0.0)
 
 def run(rank: int, size: int, folder: Path, resume: bool) -> None:
     torch.set_num_threads(1)
-    where = f"file://{folder}/group-{resume}"
-    torch.distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=size)
-    assert Group.here() == Group(rank, size)
-    states: dict[int, TrainState] = {}
+    address = f"file://{folder}/group-{resume}"
+    torch.distributed.init_process_group("gloo", init_method=address, rank=rank, world_size=size)
+    assert Group.current() == Group(rank, size)
+    runs: dict[int, SavedRun] = {}
     net = make(QUIET)
-    before = torch.load(folder / "states.pt", weights_only=False)[8] if resume else None
+    before = torch.load(folder / "runs.pt", weights_only=False)[8] if resume else None
     summary = train(
         net,
         table(50),
@@ -37,12 +37,12 @@ def run(rank: int, size: int, folder: Path, resume: bool) -> None:
         CONFIG,
         seed=3,
         resume=before,
-        save=None if rank or resume else lambda state: states.__setitem__(state.step, state),
+        save=None if rank or resume else lambda run: runs.__setitem__(run.state.step, run),
     )
     name = f"{'resumed' if resume else 'whole'}-{rank}.pt"
     torch.save((weights(net), dataclasses.replace(summary, seconds=0.0)), folder / name)
-    if states:
-        torch.save(states, folder / "states.pt")
+    if runs:
+        torch.save(runs, folder / "runs.pt")
     torch.distributed.destroy_process_group()
 
 
@@ -74,7 +74,7 @@ SMALL = ["--steps", "5", "--width", "16", "--depth", "1", "--heads", "2", "--thr
 
 
 def torchrun(table: str, folder: Path) -> str:
-    """Fit a table by two processes; what they say."""
+    """Fit a table by two processes; returns their log."""
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     tabmt = Path(sys.executable).parent / "tabmt"
     fit = ["--no-python", str(tabmt), "fit", table, "-o", "m.tabmt", *SMALL]
@@ -89,15 +89,15 @@ def test_torchrun_fits_and_one_process_writes(tmp_path):
     assert torchrun("people.csv", tmp_path).count("wrote m.tabmt") == 1
 
 
-def test_one_of_several_processes_codes_a_large_table(tmp_path):
+def test_one_of_several_processes_encodes_a_large_table(tmp_path):
     (tmp_path / "parts").mkdir()
     for number in range(2):
         mixed_frame().to_parquet(tmp_path / "parts" / f"{number}.parquet")
-    assert torchrun("parts", tmp_path).count("coded them") == 1
+    assert torchrun("parts", tmp_path).count("encoded them") == 1
 
 
 def srun(folder: Path, tables: tuple[str, str]) -> list[tuple[int, str]]:
-    """Without Slurm: two processes with the variables that srun sets, which is how each ends."""
+    """Without Slurm: two processes with the variables that srun sets, and how each ends."""
     tabmt = str(Path(sys.executable).parent / "tabmt")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -113,15 +113,15 @@ def srun(folder: Path, tables: tuple[str, str]) -> list[tuple[int, str]]:
         )
         for rank, table in zip("01", tables, strict=True)
     ]
-    told = [process.communicate(timeout=300)[1] for process in started]
-    return [(process.returncode, one) for process, one in zip(started, told, strict=True)]
+    logs = [process.communicate(timeout=300)[1] for process in started]
+    return [(process.returncode, log) for process, log in zip(started, logs, strict=True)]
 
 
 def test_processes_that_slurm_starts_find_each_other(tmp_path):
     mixed_frame().to_csv(tmp_path / "people.csv", index=False)
     ended = srun(tmp_path, ("people.csv", "people.csv"))
     assert [code for code, _ in ended] == [0, 0], ended
-    assert ["wrote m.tabmt" in told for _, told in ended] == [True, False]
+    assert ["wrote m.tabmt" in log for _, log in ended] == [True, False]
 
 
 def test_a_process_does_not_wait_for_one_that_has_failed(tmp_path):
@@ -129,14 +129,14 @@ def test_a_process_does_not_wait_for_one_that_has_failed(tmp_path):
     (tmp_path / "parts").mkdir()
     for number in range(2):
         mixed_frame().to_parquet(tmp_path / "parts" / f"{number}.parquet")
-    (first, told), (second, mistake) = srun(tmp_path, ("parts", "nowhere/*.parquet"))
-    assert second == 2 and "There is no file in 'nowhere/*.parquet'" in mistake
-    assert first == 2, told
-    assert "Another of the processes has ended; its output says why." in told
+    (first, log), (second, mistake) = srun(tmp_path, ("parts", "nowhere/*.parquet"))
+    assert second == 2 and "There are no files in 'nowhere/*.parquet'" in mistake
+    assert first == 2, log
+    assert "Another process has ended; its output says why." in log
     assert not (tmp_path / "m.tabmt").exists()
 
 
-def test_a_rank_without_a_meeting_place_trains_alone(tmp_path):
+def test_a_rank_without_an_address_trains_alone(tmp_path):
     mixed_frame().to_csv(tmp_path / "people.csv", index=False)
     tabmt = str(Path(sys.executable).parent / "tabmt")
     done = subprocess.run(
@@ -147,4 +147,4 @@ def test_a_rank_without_a_meeting_place_trains_alone(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "RANK is set, but not all that torchrun sets: this process trains alone" in done.stderr
+    assert "RANK is set, but other variables of torchrun are not; training alone." in done.stderr

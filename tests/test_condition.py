@@ -1,7 +1,7 @@
 import pytest
 
 from tabmt import between, known, missing, one_of
-from tabmt.conditions.condition import FORMS, conditions, parse
+from tabmt.conditions.condition import FORMS, parse_conditions, parse_sentence
 from tabmt.errors import UserError
 
 READ = [
@@ -25,6 +25,8 @@ READ = [
     ("city in {Oslo, Bergen}", "city", one_of("Oslo", "Bergen")),
     ("city in{Oslo,Bergen}", "city", one_of("Oslo", "Bergen")),
     ("city in {Oslo}", "city", one_of("Oslo")),
+    ("city in (Oslo, Bergen)", "city", one_of("Oslo", "Bergen")),
+    ("city in ['Oslo', Bergen]", "city", one_of("Oslo", "Bergen")),
     ("city in { New York , Rio }", "city", one_of("New York", "Rio")),
     ("income is missing", "income", missing()),
     ("income is not missing", "income", known()),
@@ -40,8 +42,8 @@ READ = [
 
 
 @pytest.mark.parametrize(("sentence", "column", "condition"), READ)
-def test_every_form_is_read(sentence, column, condition):
-    assert parse(sentence) == (column, condition)
+def test_every_form_is_parsed(sentence, column, condition):
+    assert parse_sentence(sentence) == (column, condition)
 
 
 QUOTED = [
@@ -64,8 +66,8 @@ QUOTED = [
 
 
 @pytest.mark.parametrize(("sentence", "column", "condition"), QUOTED)
-def test_quotes_are_taken_off_and_what_is_in_them_is_kept(sentence, column, condition):
-    assert parse(sentence) == (column, condition)
+def test_quotes_are_removed_and_what_is_in_them_is_kept(sentence, column, condition):
+    assert parse_sentence(sentence) == (column, condition)
 
 
 PROTECTED = [
@@ -79,12 +81,12 @@ PROTECTED = [
 
 
 @pytest.mark.parametrize(("sentence", "column", "condition"), PROTECTED)
-def test_signs_and_words_inside_quotes_are_no_part_of_the_form(sentence, column, condition):
-    assert parse(sentence) == (column, condition)
+def test_signs_and_words_inside_quotes_are_not_part_of_the_form(sentence, column, condition):
+    assert parse_sentence(sentence) == (column, condition)
 
 
 def test_a_comma_at_the_end_of_a_set_adds_no_value():
-    assert parse("city in {Oslo, Bergen, }") == ("city", one_of("Oslo", "Bergen"))
+    assert parse_sentence("city in {Oslo, Bergen, }") == ("city", one_of("Oslo", "Bergen"))
 
 
 @pytest.mark.parametrize(
@@ -102,22 +104,22 @@ def test_a_comma_at_the_end_of_a_set_adds_no_value():
         "is missing",
     ],
 )
-def test_a_sentence_of_no_form_lists_the_forms(sentence):
+def test_a_sentence_of_another_form_lists_the_forms(sentence):
     with pytest.raises(UserError) as error:
-        parse(sentence)
+        parse_sentence(sentence)
     assert str(error.value) == f"The condition {sentence!r} cannot be read. It can be: {FORMS}."
     assert "COLUMN in LOW..HIGH" in FORMS
 
 
-def test_a_sign_that_is_no_comparison_is_not_read_as_one():
+def test_a_sign_that_is_not_a_comparison_is_refused():
     with pytest.raises(UserError) as error:
-        parse("age != 30")
+        parse_sentence("age != 30")
     assert str(error.value) == f"The condition 'age != 30' cannot be read. It can be: {FORMS}."
 
 
 def test_a_mapping_takes_conditions_and_plain_values():
-    asked = {"a": 3, "b": between(1, 2), "c": missing(), 4: "x"}
-    assert conditions(asked) == {
+    where = {"a": 3, "b": between(1, 2), "c": missing(), 4: "x"}
+    assert parse_conditions(where) == {
         "a": one_of(3),
         "b": between(1, 2),
         "c": missing(),
@@ -125,15 +127,33 @@ def test_a_mapping_takes_conditions_and_plain_values():
     }
 
 
+@pytest.mark.parametrize("wanted", [["Oslo", "Bergen"], (1, 2), {"a"}])
+def test_several_plain_values_get_a_sentence(wanted):
+    with pytest.raises(UserError) as error:
+        parse_conditions({"city": wanted})
+    assert str(error.value) == (
+        f"Column 'city' is asked to be {wanted!r}; use one_of(...) for any of several values, "
+        "between(low, high) for a range."
+    )
+
+
+def test_what_is_not_a_condition_gets_a_sentence():
+    with pytest.raises(UserError) as error:
+        parse_conditions(3)
+    assert str(error.value) == (
+        f"where is 3, but must map columns to conditions, or be sentences: {FORMS}."
+    )
+
+
 def test_no_condition_is_none_an_empty_mapping_or_an_empty_list():
-    assert conditions(None) == conditions({}) == conditions([]) == {}
+    assert parse_conditions(None) == parse_conditions({}) == parse_conditions([]) == {}
 
 
 def test_one_sentence_needs_no_list():
-    assert conditions("age > 3") == conditions(["age > 3"])
+    assert parse_conditions("age > 3") == parse_conditions(["age > 3"])
 
 
-JOINED = [
+COMBINED = [
     (["age >= 30", "age < 40"], between("30", "40", closed="left")),
     (["age < 40", "age >= 30"], between("30", "40", closed="left")),
     (["age > 30", "age <= 40"], between("30", "40", closed="right")),
@@ -147,9 +167,12 @@ JOINED = [
 ]
 
 
-@pytest.mark.parametrize(("sentences", "condition"), JOINED)
-def test_bounds_of_one_column_and_not_missing_are_joined(sentences, condition):
-    assert conditions(["sex = Female", *sentences]) == {"sex": one_of("Female"), "age": condition}
+@pytest.mark.parametrize(("sentences", "condition"), COMBINED)
+def test_bounds_of_one_column_and_not_missing_are_combined(sentences, condition):
+    assert parse_conditions(["sex = Female", *sentences]) == {
+        "sex": one_of("Female"),
+        "age": condition,
+    }
 
 
 @pytest.mark.parametrize(
@@ -169,12 +192,12 @@ def test_bounds_of_one_column_and_not_missing_are_joined(sentences, condition):
         ["age is not missing", "age is missing"],
     ],
 )
-def test_conditions_that_do_not_go_together_are_an_error(sentences):
+def test_conditions_that_cannot_be_combined_get_a_sentence(sentences):
     with pytest.raises(UserError) as error:
-        conditions(sentences)
+        parse_conditions(sentences)
     assert str(error.value) == (
-        "Column 'age' is asked for twice. Give one condition; only a lower and an upper bound go "
-        "together."
+        "Column 'age' has two conditions. Give one; only a lower and an upper bound can be "
+        "combined."
     )
 
 
@@ -189,7 +212,7 @@ def test_conditions_that_do_not_go_together_are_an_error(sentences):
         ),
     ],
 )
-def test_a_condition_that_asks_for_nothing_gets_a_sentence(build, sentence):
+def test_a_condition_without_values_gets_a_sentence(build, sentence):
     with pytest.raises(UserError) as error:
         build()
     assert str(error.value) == sentence

@@ -1,4 +1,4 @@
-"""Classes in given shares, rows that are like others, and tables of prompts."""
+"""Rows like given ones, tables of prompts, and classes in given shares."""
 
 from typing import get_args
 
@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import torch
 from scipy.stats import binomtest
 
 from tabmt import TabMT, UserError, between, missing
@@ -14,43 +13,42 @@ from tabmt.config import NetworkName
 from tests.prompted import COLUMNS, as_set, chances, follows, frame, learn, met
 
 NETWORKS = get_args(NetworkName)
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module", params=NETWORKS)
 def model(request) -> TabMT:
-    return learn(steps=60, learning_rate=1e-2, network=request.param)
+    return learn(steps=60, warmup=5, learning_rate=1e-2, network=request.param)
 
 
 @pytest.fixture(scope="module")
 def either() -> TabMT:
     """For what does not depend on the network."""
-    return learn(steps=10)
+    return learn(steps=10, warmup=5)
 
 
 # --- balance -------------------------------------------------------------------------------
 
 
-def test_balanced_values_come_equally_often_and_are_mixed(model):
+def test_balanced_values_are_equally_frequent_and_mixed(model):
     rows = model.sample(600, seed=0, balance="kind")
     assert rows["kind"].value_counts(dropna=False).to_dict() == {"ant": 200, "bee": 200, "cat": 200}
     assert all(rows["kind"].iloc[start : start + 60].nunique() == 3 for start in range(0, 600, 60))
 
 
-def test_shares_set_how_often_each_value_comes(model):
+def test_shares_set_the_frequency_of_each_value(model):
     rows = model.sample(400, seed=0, balance={"flag": {True: 0.25, False: 0.75}})
     assert rows["flag"].sum() == 100
     rows = model.sample(90, seed=0, balance={"kind": {"ant": 2, "bee": 1, "cat": 0}})
     assert rows["kind"].value_counts().to_dict() == {"ant": 60, "bee": 30}
 
 
-def test_sizes_that_do_not_divide_still_add_up(model):
+def test_row_counts_that_do_not_divide_evenly_still_add_up(model):
     rows = model.sample(100, seed=0, balance="kind")
     assert len(rows) == 100
     assert sorted(rows["kind"].value_counts()) == [33, 33, 34]
 
 
-def test_balance_goes_with_conditions(model):
+def test_balance_can_be_combined_with_conditions(model):
     asked = {"size": between(6, 8), "price": missing(), "day": between(high="2020-02-10")}
     rows = model.sample(300, seed=0, balance="kind", where=asked)
     assert rows["kind"].value_counts().to_dict() == {"ant": 100, "bee": 100, "cat": 100}
@@ -73,7 +71,7 @@ def test_ids_of_a_balanced_sample_are_unique_and_in_order(model):
     assert rows["id"].tolist() == list(range(1, 1301))
 
 
-def test_same_seed_same_balanced_rows(model):
+def test_the_same_seed_gives_the_same_balanced_rows(model):
     one, two, other = (model.sample(200, seed=seed, balance="kind") for seed in (3, 3, 4))
     assert one.equals(two) and not one.equals(other)
 
@@ -99,11 +97,11 @@ def test_same_seed_same_balanced_rows(model):
         ),
         (
             {"balance": {"kind": {"ant": -1, "bee": 2}}},
-            "The share of 'ant' in 'kind' is -1, but must be from 0.",
+            "The share of 'ant' in 'kind' is -1, but must be at least 0.",
         ),
         (
             {"balance": {"kind": {"ant": "half"}}},
-            "The share of 'ant' in 'kind' is 'half', but must be from 0.",
+            "The share of 'ant' in 'kind' is 'half', but must be at least 0.",
         ),
         ({"balance": {"kind": {"ant": 0}}}, "The shares of column 'kind' are all 0."),
         ({"balance": {"kind": {}}}, "The shares of column 'kind' are all 0."),
@@ -113,7 +111,7 @@ def test_same_seed_same_balanced_rows(model):
         ),
         (
             {"balance": "kind", "where": {"kind": "ant"}},
-            "Column 'kind' is balanced and has a condition; give one of them.",
+            "Column 'kind' is balanced and has a condition; give only one of them.",
         ),
     ],
 )
@@ -123,7 +121,7 @@ def test_a_wrong_balance_gets_a_sentence(either, options, sentence):
     assert str(error.value) == sentence
 
 
-# --- rows to be like, and tables of prompts ------------------------------------------------
+# --- rows like given ones, and tables of prompts ---------------------------------------------
 
 LIKE = {
     "id": 7,
@@ -144,9 +142,9 @@ def alike(rows: pd.DataFrame) -> np.ndarray:
 
 
 @pytest.mark.parametrize("form", [dict, pd.Series, lambda row: pd.DataFrame([row])])
-def test_named_cells_stay_and_the_others_are_drawn(model, form):
+def test_named_cells_are_kept_and_the_others_drawn(model, form):
     kept = ["kind", "size", "ratio"]
-    rows = model.sample(200, like=form(LIKE), keep=kept, seed=0)
+    rows = model.like(form(LIKE), 200, keep=kept, seed=0)
     assert len(rows) == 200 and rows.dtypes.equals(frame().dtypes)
     for name in kept:
         assert as_set(rows[name]) == {LIKE[name]}
@@ -154,36 +152,36 @@ def test_named_cells_stay_and_the_others_are_drawn(model, form):
     assert rows["id"].tolist() == list(range(1, 201))
 
 
-def test_a_number_of_cells_stays_chosen_anew_in_each_row(model):
-    rows = model.sample(900, like=LIKE, keep=3, seed=0)
+def test_a_number_of_cells_is_kept_chosen_at_random_in_each_row(model):
+    rows = model.like(LIKE, 900, keep=3, seed=0)
     same = alike(rows)
     assert (same.sum(1) >= 3).all()
-    # A drawn float is never the given one, so it is there just when it was kept.
+    # A drawn float never equals the given one, so it is equal only where it was kept.
     assert binomtest(int(same[:, 8].sum()), 900, 3 / 10).pvalue > 0.001
     assert len(np.unique(same, axis=0)) > 50
-    assert alike(model.sample(20, like=LIKE, keep=10, seed=0)).all()
-    assert not alike(model.sample(200, like=LIKE, keep=0, seed=0))[:, 8].any()
+    assert alike(model.like(LIKE, 20, keep=10, seed=0)).all()
+    assert not alike(model.like(LIKE, 200, keep=0, seed=0))[:, 8].any()
 
 
 def test_one_name_needs_no_list(model):
-    rows = model.sample(50, like=LIKE, keep="kind", seed=0)
-    assert rows.equals(model.sample(50, like=LIKE, keep=["kind"], seed=0))
+    rows = model.like(LIKE, 50, keep="kind", seed=0)
+    assert rows.equals(model.like(LIKE, 50, keep=["kind"], seed=0))
     assert as_set(rows["kind"]) == {"bee"} and rows["size"].nunique() > 1
 
 
-def test_rows_to_be_like_are_taken_in_turn(model):
+def test_given_rows_are_used_in_turn(model):
     three = frame().head(3)
-    rows = model.sample(8, like=three, keep=["ratio"], seed=0)
+    rows = model.like(three, 8, keep=["ratio"], seed=0)
     assert rows["ratio"].tolist() == [three["ratio"].iloc[n % 3] for n in range(8)]
-    assert len(model.sample(like=three, keep=["ratio"], seed=0)) == 3
+    assert len(model.like(three, keep=["ratio"], seed=0)) == 3
 
 
-def test_rows_like_one_are_the_same_for_the_same_seed(model):
-    one, two, other = (model.sample(60, like=LIKE, keep=4, seed=seed) for seed in (3, 3, 4))
+def test_the_same_seed_gives_the_same_rows_like_others(model):
+    one, two, other = (model.like(LIKE, 60, keep=4, seed=seed) for seed in (3, 3, 4))
     assert one.equals(two) and not one.equals(other)
 
 
-def test_prompted_cells_stay_blank_ones_are_filled_and_absent_columns_drawn(model):
+def test_known_cells_of_prompts_are_kept_and_the_others_drawn(model):
     prompts = pd.DataFrame(
         {
             "ratio": [0.1234567, np.nan, -0.7654321] * 100,
@@ -193,7 +191,7 @@ def test_prompted_cells_stay_blank_ones_are_filled_and_absent_columns_drawn(mode
         }
     )
     before = prompts.copy(deep=True)
-    rows = model.sample(prompts=prompts, seed=0)
+    rows = model.complete(prompts, seed=0)
     pd.testing.assert_frame_equal(prompts, before)
     assert list(rows.columns) == list(frame().columns) and rows.dtypes.equals(frame().dtypes)
     for name in prompts.columns:
@@ -201,90 +199,114 @@ def test_prompted_cells_stay_blank_ones_are_filled_and_absent_columns_drawn(mode
         assert (rows[name][given] == prompts[name][given]).all()
     blank = rows[prompts["size"].isna().to_numpy()]
     assert blank["size"].nunique() > 3
-    assert rows["ratio"][1::3].nunique() == 100  # never had a gap, so it has none now
+    assert rows["ratio"][1::3].nunique() == 100  # never missing in training, so never missing here
     assert rows["price"].nunique() > 10 and 0 < rows["price"].isna().sum() < 300
     assert rows["id"].tolist() == list(range(1, 301))
 
 
 def test_completed_prompts_follow_the_distribution_given_their_cells(model):
     prompts = pd.DataFrame({"size": [22] * 3000})
-    made = model.sample(prompts=prompts, seed=0, complete=True)
-    assert made.notna().all(axis=None) and as_set(made["size"]) == {22}
+    rows = model.complete(prompts, seed=0, allow_missing=False)
+    assert rows.notna().all(axis=None) and as_set(rows["size"]) == {22}
     kinds = pd.DataFrame({name: [value] * 3000 for name, value in LIKE.items() if name != "kind"})
-    rows = model.sample(prompts=kinds, seed=0)
+    rows = model.complete(kinds, seed=0)
     known_cells = {n: v for n, v in LIKE.items() if n not in ("id", "kind", "same")}
     assert follows(rows, "kind", chances(model, "kind", known_cells)) > 0.001
 
 
-def test_prompts_come_as_arrow_tables_and_files_too(either, tmp_path):
+def test_prompts_may_be_arrow_tables_and_files(either, tmp_path):
     prompts = pd.DataFrame({"size": [3, 11, 24], "kind": ["ant", None, "cat"]})
-    expected = either.sample(prompts=prompts, seed=0)
-    assert either.sample(prompts=pa.Table.from_pandas(prompts), seed=0).equals(expected)
+    expected = either.complete(prompts, seed=0)
+    assert either.complete(pa.Table.from_pandas(prompts), seed=0).equals(expected)
     prompts.to_csv(tmp_path / "p.csv", index=False)
     prompts.to_parquet(tmp_path / "p.parquet")
     for name in ("p.csv", "p.parquet"):
-        assert either.sample(prompts=tmp_path / name, seed=0).equals(expected)
+        assert either.complete(tmp_path / name, seed=0).equals(expected)
 
 
-def test_a_number_outside_what_was_seen_still_comes_back_as_prompted(either):
-    rows = either.sample(prompts=pd.DataFrame({"size": [1000, -3], "ratio": [9.5, 1e9]}), seed=0)
+def test_a_number_outside_the_range_of_training_is_kept_as_prompted(either):
+    rows = either.complete(pd.DataFrame({"size": [1000, -3], "ratio": [9.5, 1e9]}), seed=0)
     assert rows["size"].tolist() == [1000, -3] and rows["ratio"].tolist() == [9.5, 1e9]
 
 
 def test_prompts_without_rows_give_no_rows(either):
-    rows = either.sample(prompts=frame().head(0), seed=0)
+    rows = either.complete(frame().head(0), seed=0)
     assert len(rows) == 0 and rows.dtypes.equals(frame().dtypes)
 
 
 def test_categories_of_a_prompted_column_stay_as_they_were(fitted):
-    rows = fitted.sample(like={"group": "b", "member": True}, rows=20, seed=0)
+    rows = fitted.like({"group": "b", "member": True}, 20, keep=["group", "member"], seed=0)
     assert as_set(rows["group"]) == {"b"}
     assert rows["group"].cat.categories.tolist() == ["a", "b", "c"]
 
 
-ONE_OF = "Give one of: where (with or without balance), prompts, like."
-NO_ROWS = "Prompts give one row each; leave out the number of rows and keep."
+@pytest.mark.parametrize(
+    ("table", "options", "sentence"),
+    [
+        (LIKE, {"keep": 11}, "keep is 11, but must be from 0 to 10, the number of columns."),
+        (LIKE, {"keep": -1}, "keep is -1, but must be from 0 to 10, the number of columns."),
+        (
+            LIKE,
+            {"keep": 2.5},
+            "keep is 2.5, but must be names of columns or a number of cells.",
+        ),
+        (
+            LIKE,
+            {"keep": ["knid"]},
+            f"keep names column 'knid', but the table has: {COLUMNS}. Did you mean 'kind'?",
+        ),
+        (frame().head(0), {"keep": 2}, "The table of rows to imitate has no rows."),
+        (
+            LIKE,
+            {"keep": 2, "rows": -5},
+            "rows is -5, but must be a whole number from 0.",
+        ),
+    ],
+)
+def test_a_wrong_request_for_rows_like_others_gets_a_sentence(either, table, options, sentence):
+    with pytest.raises(UserError) as error:
+        either.like(table, seed=0, **{"rows": 5, **options})
+    assert str(error.value) == sentence
+
+
+def test_the_number_of_rows_must_be_a_whole_number(either):
+    with pytest.raises(UserError) as error:
+        either.sample(None, seed=0)
+    assert str(error.value) == "rows is None, but must be a whole number from 0."
+
+
+@pytest.mark.parametrize("option", ["like", "prompts", "keep"])
+def test_new_rows_take_no_table_of_prompts(either, option):
+    """Rows like others are those of `like`, completed rows those of `complete`."""
+    with pytest.raises(TypeError):
+        either.sample(5, seed=0, **{option: LIKE})
+
+
+@pytest.mark.parametrize("options", [{"where": {"size": 3}}, {"balance": "kind"}, {"rows": 5}])
+def test_completed_rows_take_no_conditions(either, options):
+    """A table of prompts gives one row each, under no other conditions."""
+    with pytest.raises(TypeError):
+        either.complete(frame().head(3), seed=0, **options)
+    if "rows" not in options:
+        with pytest.raises(TypeError):
+            either.like(LIKE, 5, keep=2, seed=0, **options)
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("prompts", "sentence"),
     [
-        ({"rows": 5, "like": LIKE, "where": {"size": 3}}, ONE_OF),
-        ({"rows": 5, "like": LIKE, "balance": "kind"}, ONE_OF),
-        ({"prompts": frame(), "like": LIKE}, ONE_OF),
-        ({"rows": 5, "prompts": frame()}, NO_ROWS),
-        ({"prompts": frame(), "keep": 2}, NO_ROWS),
-        ({"rows": 5, "keep": 2}, "keep goes with like: the cells that stay as they are."),
-        ({}, "The number of rows is None, but must be a whole number from 0."),
         (
-            {"rows": 5, "like": LIKE, "keep": 11},
-            "keep is 11, but there are 10 columns to keep cells of.",
-        ),
-        (
-            {"rows": 5, "like": LIKE, "keep": -1},
-            "keep is -1, but there are 10 columns to keep cells of.",
-        ),
-        (
-            {"rows": 5, "like": LIKE, "keep": ["knid"]},
-            f"keep names column 'knid', but the table has: {COLUMNS}. Did you mean 'kind'?",
-        ),
-        ({"rows": 5, "like": frame().head(0)}, "The table of rows to be like has no rows."),
-        (
-            {"rows": -5, "like": LIKE},
-            "The number of rows is -5, but must be a whole number from 0.",
-        ),
-        (
-            {"prompts": pd.DataFrame({"kind": ["bea"]})},
+            pd.DataFrame({"kind": ["bea"]}),
             "Column 'kind' holds 'bea', which the model has not seen; it knows 3 values there. "
             "Did you mean 'bee'?",
         ),
         (
-            {"prompts": pd.DataFrame({"king": ["bee"]})},
-            "The table has a column 'king', which the model does not know; leave it out.",
+            pd.DataFrame({"king": ["bee"]}),
+            "The table has a column 'king', which the model does not know; remove it.",
         ),
     ],
 )
-def test_a_wrong_request_gets_a_sentence(either, options, sentence):
+def test_prompts_that_cannot_be_encoded_get_a_sentence(either, prompts, sentence):
     with pytest.raises(UserError) as error:
-        either.sample(seed=0, **options)
+        either.complete(prompts, seed=0)
     assert str(error.value) == sentence

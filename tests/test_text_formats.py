@@ -1,7 +1,9 @@
 import pyarrow as pa
 import pytest
 
-from tabmt.data import text_formats as text
+from tabmt.data.infer import recognise
+from tabmt.data.missing import read_text
+from tabmt.data.text_formats import write
 
 RECOGNISED = [
     (["1", "25", "-3"], "integer", "int64", None),
@@ -23,14 +25,14 @@ RECOGNISED = [
 ]
 
 
-@pytest.mark.parametrize(("words", "fmt", "dtype", "gap_text"), RECOGNISED)
-def test_text_that_round_trips_is_recognised_and_written_back(words, fmt, dtype, gap_text):
+@pytest.mark.parametrize(("words", "fmt", "dtype", "missing_text"), RECOGNISED)
+def test_text_that_round_trips_is_recognised_and_written_back(words, fmt, dtype, missing_text):
     column = pa.chunked_array([pa.array(words, pa.string())])
-    found = text.recognise(column)
-    assert (found.format, str(found.dtype), found.gap_text) == (fmt, dtype, gap_text)
-    values = text.read(column.combine_chunks(), fmt, found.dtype, gap_text)
+    found = recognise(column)
+    assert (found.format, str(found.dtype), found.missing_text) == (fmt, dtype, missing_text)
+    values = read_text(column.combine_chunks(), fmt, found.dtype, missing_text)
     assert values.type == found.dtype
-    assert text.write(values, fmt, gap_text).to_pylist() == words
+    assert write(values, fmt, missing_text).to_pylist() == words
 
 
 @pytest.mark.parametrize(
@@ -43,7 +45,7 @@ def test_text_that_round_trips_is_recognised_and_written_back(words, fmt, dtype,
         [" 5", "3"],
         ["1_000", "3"],
         ["nan", "NA"],
-        ["NA", None, "3"],  # two spellings of a gap could not both be written back
+        ["NA", None, "3"],  # two texts for missing values could not both be written back
         ["", "NA", "3"],
         ["0.10", "0.1"],
         ["-0", "0", "1"],
@@ -55,17 +57,17 @@ def test_text_that_round_trips_is_recognised_and_written_back(words, fmt, dtype,
     ],
 )
 def test_text_that_does_not_round_trip_stays_text(words):
-    assert text.recognise(pa.chunked_array([pa.array(words, pa.string())])) is None
+    assert recognise(pa.chunked_array([pa.array(words, pa.string())])) is None
 
 
 @pytest.mark.parametrize(
     ("words", "fmt"),
     [(["-0.0", "1.5", "-2.5"], "fixed:1"), (["-0.0", "1.25", "1e-05"], "shortest")],
 )
-def test_minus_zero_is_read_as_zero_with_a_word(words, fmt):
+def test_minus_zero_is_read_as_zero_and_the_reason_says_so(words, fmt):
     column = pa.chunked_array([pa.array(words, pa.string())])
-    found = text.recognise(column)
+    found = recognise(column)
     assert found.format == fmt
-    assert "'-0.0' is read as zero" in found.reason
-    values = text.read(column.combine_chunks(), fmt, found.dtype)
+    assert found.reason.endswith(", '-0.0' as zero; ")
+    values = read_text(column.combine_chunks(), fmt, found.dtype)
     assert values.to_pylist() == [float(word) for word in words]

@@ -1,5 +1,10 @@
+"""TabMT, the estimator: fit, sample, save and load, settings, and what is refused."""
+
 import dataclasses
+import inspect
 import logging
+from types import FunctionType
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -9,25 +14,26 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+import tabmt
+from tabmt.config import NetworkName, SampleOptions
 from tabmt.errors import ModelFileError, UserError
 from tabmt.estimator import NotFitted, TabMT
-from tabmt.method.sample import fill_where
-from tabmt.model import generate
+from tabmt.method.any_order import AnyOrderState
 from tabmt.model.card import Settings
 from tests.conftest import TINY
 from tests.tables import every_type, mixed_frame
 
 
-def gappy(rows=400):
-    """y has 30 % gaps, nearly all where x is 'b'."""
+def partial(rows=400):
+    """30 % of y are missing, all where x is 'b'."""
     x = np.array(["a", "b"])[np.arange(rows) % 2]
-    gap = (x == "b") & (np.arange(rows) % 10 < 6)
-    return pd.DataFrame({"x": x, "y": np.where(gap, np.nan, np.arange(rows) % 7 + 0.5)})
+    missing = (x == "b") & (np.arange(rows) % 10 < 6)
+    return pd.DataFrame({"x": x, "y": np.where(missing, np.nan, np.arange(rows) % 7 + 0.5)})
 
 
 @pytest.fixture(scope="module")
-def learned_gaps():
-    return TabMT(steps=400, learning_rate=1e-2, **TINY).fit(gappy())
+def learned_missing():
+    return TabMT(steps=400, learning_rate=1e-2, **TINY).fit(partial())
 
 
 def test_samples_have_the_columns_order_and_types_of_the_table(fitted):
@@ -75,31 +81,31 @@ def test_save_and_load_give_the_same_rows(fitted, tmp_path):
     assert again.get_params() == again.get_params() | chosen
 
 
-def test_batches_make_up_the_sample(fitted, monkeypatch):
-    whole = fitted.sample(1500, seed=5, kind="arrow")
+def test_batches_make_up_the_sample(fitted):
+    whole = fitted.sample(1500, seed=5, output="arrow")
     parts = list(fitted.sample_batches(1500, seed=5))
     assert pa.concat_tables(parts).equals(whole)
 
 
-def test_learned_gaps_come_back_at_their_rate_and_in_their_place(learned_gaps):
-    rows = learned_gaps.sample(2000, seed=0)
-    real = gappy()
+def test_learned_missing_values_come_at_their_rate_and_where_they_belong(learned_missing):
+    rows = learned_missing.sample(2000, seed=0)
+    real = partial()
     assert abs(rows["y"].isna().mean() - real["y"].isna().mean()) < 0.06
     assert rows["y"].isna()[rows["x"] == "a"].mean() < 0.05
 
 
-def test_complete_rows_have_no_gaps(learned_gaps):
-    assert learned_gaps.sample(2000, seed=0, complete=True)["y"].notna().all()
+def test_rows_without_missing_values_can_be_asked_for(learned_missing):
+    assert learned_missing.sample(2000, seed=0, allow_missing=False)["y"].notna().all()
 
 
-def test_masked_gaps_never_appear():
-    model = TabMT(steps=50, gaps="masked", **TINY).fit(gappy())
+def test_masked_missing_values_never_appear():
+    model = TabMT(steps=50, missing="masked", **TINY).fit(partial())
     assert model.sample(1000, seed=0)["y"].notna().all()
 
 
-def test_the_temperature_of_a_column_spreads_it(learned_gaps):
-    cold = learned_gaps.sample(500, seed=0, temperature={"y": 0.0})
-    hot = learned_gaps.sample(500, seed=0, temperature={"y": 50.0})
+def test_the_temperature_of_a_column_spreads_it(learned_missing):
+    cold = learned_missing.sample(500, seed=0, temperature={"y": 0.0})
+    hot = learned_missing.sample(500, seed=0, temperature={"y": 50.0})
     assert cold["y"].nunique(dropna=False) < hot["y"].nunique(dropna=False)
 
 
@@ -129,8 +135,8 @@ def test_a_file_is_fitted_by_its_path(tmp_path):
 
 
 def test_training_continues_on_new_rows_of_the_same_schema():
-    model = TabMT(steps=200, learning_rate=1e-2, **TINY).fit(gappy())
-    only_a = gappy()[lambda frame: frame["x"] == "a"].reset_index(drop=True)
+    model = TabMT(steps=200, learning_rate=1e-2, **TINY).fit(partial())
+    only_a = partial()[lambda frame: frame["x"] == "a"].reset_index(drop=True)
     more = TabMT(steps=200, learning_rate=1e-2, **TINY).fit(only_a, continue_from=model)
     assert more.schema_ == model.schema_
     assert (more.sample(300, seed=0)["x"] == "a").mean() > 0.9
@@ -157,7 +163,7 @@ def test_an_interrupted_fit_resumes_to_what_an_uninterrupted_one_gives(tmp_path)
         TabMT(**settings | {"learning_rate": 0.1}).fit(mixed_frame(), checkpoint=path, resume=True)
     assert str(error.value) == (
         f"The unfinished run in {str(path)!r} has learning_rate 0.0005, this one 0.1. "
-        "Resume with the same settings, or delete the file to start anew."
+        "Resume with the same settings, or delete the file to start again."
     )
     with pytest.raises(UserError) as error:
         TabMT(**settings).fit(mixed_frame(seed=1), checkpoint=path, resume=True)
@@ -178,12 +184,51 @@ def test_an_unfitted_model_says_so():
     assert str(caught.value) == "This TabMT has not learned a table yet; call fit(table) first."
 
 
+@pytest.mark.parametrize("name", ["sample", "sample_batches", "sample_to"])
+def test_every_way_to_sample_has_the_same_options(name):
+    parameters = inspect.signature(getattr(TabMT, name)).parameters
+    own = {
+        "sample": ["self", "rows", "output"],
+        "sample_batches": ["self", "rows"],
+        "sample_to": ["self", "folder", "rows", "file_rows", "engine", "on_file"],
+    }
+    options = {field.name: field.default for field in dataclasses.fields(SampleOptions)}
+    assert list(parameters) == [*own[name], *options]
+    for option, default in options.items():
+        assert parameters[option].kind is inspect.Parameter.KEYWORD_ONLY
+        assert parameters[option].default == default
+        assert f"{option}: " in inspect.getdoc(getattr(TabMT, name))
+    with pytest.raises(TypeError, match="temprature"):
+        getattr(TabMT(), name)(rows=5, temprature=2.0)
+
+
+@pytest.mark.parametrize("name", tabmt.__all__)
+def test_every_public_name_has_a_docstring_with_an_example(name):
+    assert "Example:" in inspect.getdoc(getattr(tabmt, name))
+
+
+METHODS = [
+    name
+    for name, member in vars(TabMT).items()
+    if isinstance(member, FunctionType | classmethod) and not name.startswith("_")
+]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_docstring_with_an_example(name):
+    assert "Example:" in inspect.getdoc(getattr(TabMT, name))
+
+
+def test_the_methods_with_examples_are_all_methods():
+    assert {"fit", "sample", "sample_batches", "like_batches", "impute_to", "load"} <= set(METHODS)
+
+
 WRONG = [
     ({"width": 10, "heads": 4}, "heads is 4, but must divide the width of 10 evenly."),
     ({"steps": -1}, "steps is -1, but must be at least 0."),
     ({"dropout": 1.5}, "dropout is 1.5, but must be below 1.0."),
     ({"batch_size": 2.5}, "batch_size is 2.5, but must be a whole number."),
-    ({"gaps": "drop"}, "gaps is 'drop', but must be one of: learned, masked."),
+    ({"missing": "drop"}, "missing is 'drop', but must be one of: learned, masked."),
     ({"minutes": "2"}, "minutes is '2', but must be a number."),
     ({"seed": "x"}, "seed is 'x', but must be a whole number."),
 ]
@@ -199,8 +244,8 @@ def test_wrong_settings_get_a_sentence(settings, sentence):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"rows": -1}, "The number of rows is -1, but must be a whole number from 0."),
-        ({"rows": 2.5}, "The number of rows is 2.5, but must be a whole number from 0."),
+        ({"rows": -1}, "rows is -1, but must be a whole number from 0."),
+        ({"rows": 2.5}, "rows is 2.5, but must be a whole number from 0."),
         (
             {"rows": 1, "temperature": {"hieght": 2}},
             "A temperature is set for column 'hieght', but the table has: id, group, "
@@ -226,7 +271,7 @@ def test_a_wrong_request_gets_a_sentence(fitted, arguments, sentence):
         pd.DataFrame({"😀": ["🙂", "🙃"] * 20, "": range(40)}),
         pd.DataFrame({"long": ["x" * 10_000, "y" * 10_000] * 20}),
         pd.DataFrame({"one": [1], "row": ["x"]}),
-        pd.DataFrame({"gaps": [None] * 30, "x": [np.nan, *range(29)]}),
+        pd.DataFrame({"nothing": [None] * 30, "x": [np.nan, *range(29)]}),
         pd.DataFrame({"inf": [np.inf, -np.inf, *np.arange(30.0)]}),
         pd.DataFrame({"big": ["12345678901234567890", "00123"] * 20}),
         pd.DataFrame({"old": pd.to_datetime(["1066-10-14", "1500-01-01"] * 20, format="ISO8601")}),
@@ -235,7 +280,7 @@ def test_a_wrong_request_gets_a_sentence(fitted, arguments, sentence):
     ],
     ids=lambda frame: str(list(frame.columns)),
 )
-def test_strange_tables_are_learned_and_come_back_in_kind(frame):
+def test_strange_tables_are_learned_and_keep_their_types(frame):
     rows = TabMT(steps=5, **TINY).fit(frame).sample(60, seed=0)
     assert list(rows.columns) == list(frame.columns)
     assert rows.dtypes.equals(frame.dtypes)
@@ -244,7 +289,7 @@ def test_strange_tables_are_learned_and_come_back_in_kind(frame):
             assert set(rows[name].dropna()) <= set(frame[name].dropna())
 
 
-def test_a_category_that_a_person_calls_an_id_or_a_number_is_one():
+def test_a_category_that_a_user_makes_an_id_or_a_number_is_one():
     frame = pd.DataFrame(
         {
             "who": pd.Categorical([f"person {i}" for i in range(40)]),
@@ -252,8 +297,8 @@ def test_a_category_that_a_person_calls_an_id_or_a_number_is_one():
             "same": pd.Categorical(["a"] * 40, ["a", "b"]),
         }
     )
-    edits = {"columns": [{"name": "who", "kind": "id"}, {"name": "n", "kind": "numeric"}]}
-    rows = TabMT(steps=3, **TINY).fit(frame, schema=edits).sample(10, seed=0)
+    overrides = {"columns": [{"name": "who", "kind": "id"}, {"name": "n", "kind": "numeric"}]}
+    rows = TabMT(steps=3, **TINY).fit(frame, schema=overrides).sample(10, seed=0)
     assert (rows.dtypes.astype(str) == "category").all()
     assert not set(rows["who"]) & set(frame["who"])
     assert rows["same"].dtype == frame["same"].dtype
@@ -268,7 +313,7 @@ def test_a_model_of_unusual_types_is_loaded_and_sampled(column, tmp_path):
     assert TabMT.load(tmp_path / "m.tabmt").sample(5, seed=0).schema.equals(table.schema)
 
 
-def test_a_word_that_spells_a_gap_elsewhere_is_a_word_in_a_text_column():
+def test_a_text_for_missing_values_is_a_plain_value_in_a_text_column():
     frame = pd.DataFrame({"x": ["1", "2", "NA"] * 20})
     rows = TabMT(steps=3, **TINY).fit(frame).sample(300, seed=0)
     assert rows["x"].notna().all() and set(rows["x"]) == {"1", "2", "NA"}
@@ -280,11 +325,15 @@ def test_new_rows_may_come_in_another_type(tmp_path):
     frame.to_csv(tmp_path / "t.csv", index=False)
     for other in (tmp_path / "t.csv", frame.astype({"x": "int8", "t": "datetime64[ns]"})):
         more = TabMT(steps=2, **TINY).fit(other, continue_from=model)
-        assert np.array_equal(
-            more.learned_.codec.encode(pa.Table.from_pandas(frame)),
-            model.learned_.codec.encode(pa.Table.from_pandas(frame)),
-        )
-    with pytest.raises(UserError, match=r"Column 'x' holds .*string, but the model was made with"):
+        stores = [
+            fitted.codec.encode(fitted.codec.parse(pa.Table.from_pandas(frame)))
+            for fitted in (more.model_, model.model_)
+        ]
+        tokens, expected = (store[np.arange(len(store))] for store in stores)
+        assert np.array_equal(tokens, expected)
+    with pytest.raises(
+        UserError, match=r"Column 'x' holds .*string, but the model was fitted on int64: "
+    ):
         TabMT(steps=2, **TINY).fit(frame.assign(x="many"), continue_from=model)
 
 
@@ -308,13 +357,63 @@ def test_a_damaged_model_gets_a_sentence(fitted, tmp_path):
     (tmp_path / "width").write_bytes(whole.replace(b'\\"width\\": 16', b'\\"width\\": 32'))
     with pytest.raises(ModelFileError, match="parts do not fit together"):
         TabMT.load(tmp_path / "width")
-    (tmp_path / "format").write_bytes(whole.replace(b'{\\"format\\": 2', b'{\\"format\\": 9'))
+    (tmp_path / "format").write_bytes(whole.replace(b'{\\"format\\": 3', b'{\\"format\\": 9'))
     with pytest.raises(ModelFileError) as error:
         TabMT.load(tmp_path / "format")
     assert str(error.value) == (
-        f"{str(tmp_path / 'format')!r} has format 9, but this version of TabMT reads format 2. "
+        f"{str(tmp_path / 'format')!r} has format 9, but this version of TabMT reads format 3. "
         "Load it with the version that wrote it, or fit again."
     )
+
+
+def test_a_warm_up_longer_than_training_is_refused():
+    with pytest.raises(UserError) as error:
+        TabMT(steps=3, warmup=5).fit(mixed_frame())
+    assert str(error.value) == (
+        "warmup is 5, but training has only 3 steps; set warmup to at most 3."
+    )
+    for allowed in ({"steps": 5}, {"steps": 0}, {"steps": 3, "minutes": 0.001}):
+        model = TabMT(warmup=5, width=16, depth=1, heads=2, **allowed).fit(mixed_frame())
+        assert model.card_.settings.train.warmup == 5
+
+
+@pytest.mark.parametrize("network", get_args(NetworkName))
+@pytest.mark.parametrize("rows", [1, 2_999, 3_000, 1_000_000])
+def test_an_automatic_warm_up_is_never_longer_than_training(rows, network):
+    for steps in (0, 1, 3, 19, 20, 21, 99, 100, 101, 5000):
+        settings = Settings.of(TabMT(steps=steps, network=network).get_params(), rows, 8)
+        assert settings.train.warmup == min(steps, 20 if rows < 3000 else 100)
+
+
+def test_a_fit_of_few_steps_warms_up_for_no_more_of_them():
+    model = TabMT(steps=3, width=16, depth=1, heads=2).fit(mixed_frame())
+    assert model.card_.settings.train.warmup == 3
+    assert model.card_.summary.steps == 3
+
+
+def test_the_log_says_why_there_are_no_validation_rows(caplog):
+    few = TabMT(steps=2, **TINY)
+    with caplog.at_level(logging.INFO):
+        clone(few).set_params(valid_share=0).fit(mixed_frame(400))
+    assert "no validation rows, as set: training does not stop early" in caplog.messages
+    assert "too few" not in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        clone(few).fit(mixed_frame(150))
+    assert (
+        "15 of 150 rows are too few for validation: training does not stop early" in caplog.messages
+    )
+    assert "as set" not in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        clone(few).fit(mixed_frame(400))
+    assert "training does not stop early" not in caplog.text
+
+
+def test_a_clip_of_zero_is_a_setting():
+    model = TabMT(steps=5, clip=0, **TINY).fit(mixed_frame())
+    assert model.card_.settings.train.clip == 0
+    assert len(model.sample(10, seed=0)) == 10
 
 
 def test_settings_are_chosen_for_the_table_and_recorded():
@@ -326,17 +425,21 @@ def test_settings_are_chosen_for_the_table_and_recorded():
 
 
 def test_a_target_is_drawn_last(monkeypatch):
-    seen = []
-
-    def spy(net, rows, *, order, **options):
-        seen.append(int(order[-1]))
-        return fill_where(net, rows, order=order, **options)
-
-    monkeypatch.setattr(generate, "fill_where", spy)
     model = TabMT(steps=2, target="group", **TINY).fit(mixed_frame())
-    place = [coded.column.name for coded in model.learned_.codec.token_columns].index("group")
+    drawn = []
+    logits = AnyOrderState.logits
+
+    def record(state, rows, column):
+        drawn.append(column)
+        return logits(state, rows, column)
+
+    monkeypatch.setattr(AnyOrderState, "logits", record)
     assert len(model.sample(2000, seed=0)) == 2000
-    assert set(seen) == {place} and len(seen) > 30  # many orders, whatever the rows
+    columns = len(model.model_.codec.token_columns)
+    orders = np.reshape(drawn, (-1, columns))
+    assert (np.sort(orders) == np.arange(columns)).all()
+    assert set(orders[:, -1]) == {model.model_.codec.token_index["group"]}
+    assert len(np.unique(orders, axis=0)) > 30  # many orders, whatever the rows
 
 
 @pytest.mark.parametrize(
@@ -349,8 +452,8 @@ def test_a_target_is_drawn_last(monkeypatch):
         ),
         (
             "id",
-            "The target is 'id', but that column is id, and nothing of it is learned; "
-            "name another target, or set its kind in the schema.",
+            "The target is 'id', but a column of kind id is not learned; name another target, or "
+            "set its kind in the schema.",
         ),
         (3, "target is 3, but must be text."),
     ],
@@ -377,7 +480,7 @@ def test_a_continued_model_refuses_another_constant():
         TabMT(**TINY).fit(table.assign(unit="lb"), continue_from=model)
 
 
-def test_an_id_column_of_floats_may_spell_gaps_as_nan(tmp_path):
+def test_an_id_column_of_floats_may_have_nan_for_missing_values(tmp_path):
     lines = [f"{number}.0,{number % 7}" for number in range(1, 60)]
     (tmp_path / "t.csv").write_text("\n".join(["id,x", *lines, "NaN,3"]) + "\n")
     model = TabMT(steps=2, **TINY).fit(tmp_path / "t.csv")

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from tabmt.data.types import is_time
 from tabmt.data.units import (
     Grid,
     find_decimals,
     find_time_step,
-    is_time,
     raw_values,
     time_step,
     too_wide,
@@ -22,7 +22,7 @@ COLUMNS = [
     (pa.array([1 / 3, 2.0]), None, None),
     (pa.array([100 * i for i in range(20)]), -2, None),
     (pa.array([1000.0 * i for i in range(20)]), -3, None),
-    (pa.array([100, 200]), 0, None),  # too few values to believe in hundreds
+    (pa.array([100, 200]), 0, None),  # too few values to be sure of hundreds
     (pa.array([1, -5], pa.int8()), 0, None),
     (pa.array([2**63 - 1, 2**63 - 5]), 0, None),
     (pa.array([2**64 - 1, 2**64 - 9], pa.uint64()), 0, None),
@@ -38,7 +38,7 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize(("values", "decimals", "step"), COLUMNS)
-def test_a_column_finds_its_grid_and_comes_back_exactly(values, decimals, step):
+def test_the_grid_of_a_column_is_found_and_converts_back_exactly(values, decimals, step):
     raw = raw_values(values)
     if is_time(values.type):
         assert find_time_step(raw, values.type) == step
@@ -51,15 +51,15 @@ def test_a_column_finds_its_grid_and_comes_back_exactly(values, decimals, step):
     assert grid.values(units).equals(values)
 
 
-def test_whole_numbers_beyond_float64_are_called_too_wide():
+def test_a_range_of_whole_numbers_beyond_float64_is_too_wide():
     assert too_wide(np.array([-(2**63), 2**63 - 1]))
     assert not too_wide(np.array([2**63 - 1, 2**63 - 1000]))
 
 
-def test_midnights_of_a_zone_are_whole_days_there():
+def test_midnights_of_a_time_zone_are_whole_days():
     days = pa.array([dt.datetime(2020, month, 1) for month in range(1, 13)], pa.timestamp("us"))
     values = pc.assume_timezone(days, "Europe/Oslo")
-    assert find_time_step(raw_values(values), values.type) == "hour"  # by the clocks of UTC
+    assert find_time_step(raw_values(values), values.type) == "hour"  # in UTC
     assert time_step(values) == "day"
     grid = Grid.find(values, decimals=None, time_step="day")
     assert grid.local and grid.values(grid.units(values)).equals(values)
@@ -67,7 +67,7 @@ def test_midnights_of_a_zone_are_whole_days_there():
     assert {moment.hour for moment in between.to_pylist()} == {0}
 
 
-def test_hours_of_a_zone_stay_on_the_clock_of_utc():
+def test_hours_of_a_time_zone_are_counted_in_utc():
     hours = pa.array([1_600_000_000 + 3600 * i for i in range(48)], pa.timestamp("s", "Asia/Tokyo"))
     hours = pc.floor_temporal(hours, unit="hour")
     assert time_step(hours) == "hour"
