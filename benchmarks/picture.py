@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.machine import save, told
+from benchmarks.machine import run_info, save_result
 from tabmt import TabMT, penguins
 from tabmt.evaluation.report import charts
 
@@ -54,7 +54,7 @@ def main() -> None:
     summary = model.card_.summary
     assert summary is not None
     result = {"table": "penguins", "seed": 0, "rows": len(real), "steps": summary.steps}
-    save("picture", {**result, **told("benchmarks.picture", Path(), 1)})
+    save_result("picture", {**result, **run_info("benchmarks.picture", Path(), 1)})
 
 
 if __name__ == "__main__":

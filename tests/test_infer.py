@@ -384,3 +384,17 @@ def test_a_large_table_has_the_same_schema_whether_it_is_inferred_or_fitted(
         assert name not in differing or schema[name].reason == whole[name].reason
     fitted = TabMT(steps=2, **TINY).fit(folder, schema=overrides)
     assert fitted.schema_ == schema
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_the_schema_file_of_a_large_table_can_be_passed_back(tmp_path, monkeypatch, suffix):
+    folder = files_that_differ(tmp_path / "parts", suffix)
+    overrides = {"columns": [{"name": "named", "missing_text": "none"}]}
+    monkeypatch.setattr(infer, "SAMPLED_ROWS", 150)
+    written = json.loads(json.dumps(infer_schema(folder, overrides=overrides).to_json()))
+    again = infer_schema(folder, overrides=written)
+    for column, entries in zip(again.columns, written["columns"], strict=True):
+        assert column.set_by_user == tuple(entries.get("set_by_user", ()))
+        assert (column.kind, column.dtype) == (entries["kind"], entries["dtype"])
+    written["columns"][0]["kind"] = "categorical"
+    assert infer_schema(folder, overrides=written)["number"].set_by_user == ("kind",)

@@ -760,9 +760,9 @@ CODECS: dict[str, type[ColumnCodec]] = {
 
 
 def codec_from_parts(arrays: Arrays, entry: Mapping[str, Any]) -> ColumnCodec:
-    kind = entry.get("codec") if isinstance(entry, Mapping) else None
-    require(isinstance(kind, str) and kind in CODECS, "a codec is unknown")
-    return CODECS[kind].from_parts(arrays, entry)
+    kinds = tuple(CODECS)  # what the entry holds may not be hashable
+    require(isinstance(entry, Mapping) and entry.get("codec") in kinds, "a codec is unknown")
+    return CODECS[entry["codec"]].from_parts(arrays, entry)
 
 
 def fit_codec(typed: TypedColumn, config: CodecConfig, seed: int) -> ColumnCodec:

@@ -41,20 +41,19 @@ def fit_table_codec(
     """The codec of a table of any size, column by column."""
     inference = infer.Inference.of(dataset, config.missing, overrides)
     rules = inference.overrides.rules
-    some = dataset.sample(infer.SAMPLED_ROWS)
-    codec = TableCodec.fit(inference.columns(some), dataset.source, rules, config, seed)
-    if some.num_rows == dataset.num_rows:
+    codec = TableCodec.fit(inference.columns(dataset), dataset.source, rules, config, seed)
+    if not infer.is_sampled(dataset):
         return codec
     by_name = {column.name: column for column in codec.schema.columns}
     scan = infer.scan(dataset, by_name, inference.overrides)
-    coded = {one.name: one for one in codec.coded}
+    coded = {column.name: column for column in codec.coded}
     for name in scan.differing:
         coded[name] = fit_column(inference.column(name, dataset.column(name)), config, seed)
     for name, categories in scan.categories.items():
         own = coded[name].codec
         assert isinstance(own, CategoricalCodec)
         coded[name] = CodedColumn(coded[name].column, own.with_categories(categories))
-    columns = tuple(one.column for one in coded.values())
+    columns = tuple(column.column for column in coded.values())
     return TableCodec(Schema(columns, dataset.source, dict(rules)), tuple(coded.values()))
 
 

@@ -58,9 +58,8 @@ def infer_schema(
     """
     dataset = Dataset.open(table)
     inference = Inference.of(dataset, missing, overrides)
-    some = dataset.sample(SAMPLED_ROWS)
-    columns = {typed.column.name: typed.column for typed in inference.columns(some)}
-    if some.num_rows < dataset.num_rows:
+    columns = {typed.column.name: typed.column for typed in inference.columns(dataset)}
+    if is_sampled(dataset):
         for name in scan(dataset, columns, inference.overrides).differing:
             columns[name] = inference.column(name, dataset.column(name)).column
     return Schema(tuple(columns.values()), dataset.source, inference.overrides.rules)
@@ -83,12 +82,31 @@ class Inference:
         return cls(dataset.source.kind == "csv", missing, parsed)
 
     def columns(self, dataset: Dataset) -> Iterator[TypedColumn]:
-        """One column after the other, so that only one has to be in memory."""
+        """One column after the other, so that only one has to be in memory; of a very large table,
+        by some of its rows."""
+        some = dataset.sample(SAMPLED_ROWS)
         for name in dataset.column_names:
-            yield self.column(name, dataset.column(name))
+            array = some.column(name)
+            if is_sampled(dataset) and self._contradicts_schema_file(name, array):
+                array = dataset.column(name)
+            yield self.column(name, array)
 
     def column(self, name: str, array: pa.ChunkedArray) -> TypedColumn:
         return _infer_column(name, array, self, self.overrides.of(name))
+
+    def _contradicts_schema_file(self, name: str, array: pa.ChunkedArray) -> bool:
+        """Whether some rows of a column differ from what `tabmt schema` wrote about all of them."""
+        entries = self.overrides.of(name)
+        if "reason" not in entries:
+            return False
+        chosen = {key: entries[key] for key in entries.get("set_by_user", ()) if key in entries}
+        column = _infer_column(name, array, self, chosen).column
+        return any(entries.get(key) != getattr(column, key) for key in ("kind", "dtype", "format"))
+
+
+def is_sampled(dataset: Dataset) -> bool:
+    """Whether a table is so large that it is inferred from some of its rows."""
+    return dataset.sample(SAMPLED_ROWS).num_rows < dataset.num_rows
 
 
 def check_not_empty(dataset: Dataset) -> None:
@@ -525,13 +543,13 @@ def scan(dataset: Dataset, columns: Mapping[str, Column], overrides: Overrides) 
     differing: set[str] = set()
     categories: dict[str, pa.Array] = {}
     work = ScanFragment(columns, overrides)
-    for found in parallel.each(work, dataset.fragments(), workers=parallel.cores()):
-        for name, one in found.items():
-            if not one.same_format or (one.missing_count and columns[name].missing == "none"):
+    for scanned in parallel.each(work, dataset.fragments(), workers=parallel.cores()):
+        for name, result in scanned.items():
+            if not result.same_format or (result.missing_count and columns[name].missing == "none"):
                 differing.add(name)
-            if one.distinct is not None:
-                before = categories.get(name, one.distinct[:0])
-                categories[name] = pc.unique(pa.concat_arrays([before, one.distinct]))
+            if result.distinct is not None:
+                before = categories.get(name, result.distinct[:0])
+                categories[name] = pc.unique(pa.concat_arrays([before, result.distinct]))
     differing |= {
         name
         for name, distinct in categories.items()
