@@ -153,7 +153,7 @@ def read_encoded(folder: Path) -> tuple[TableCodec, TokenStore]:
             schema = Schema.from_json(content.schema)
             codec = TableCodec.from_parts(schema, dict(arrays), content.codecs)
         return codec, TokenStore(TokenFile(folder / TOKENS, codec.sizes, content.rows))
-    except (OSError, ValueError, UserError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, UserError, zipfile.BadZipFile) as error:
         raise UserError(_damaged(folder)) from error
 
 

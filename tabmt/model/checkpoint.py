@@ -1,7 +1,10 @@
 """Unfinished training runs on disk: write one, and read it back for the same table and settings."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+
+from torch import Tensor
 
 from tabmt.data.schema import Schema
 from tabmt.errors import ModelFileError, UserError
@@ -38,6 +41,7 @@ def read_checkpoint(
         stored = metadata.get("state")
         state = convert(stored, TrainState)
         require(dataclasses.asdict(state) == stored, "the state has other entries")
+        _check_tensors(tensors)
     except ValueError as error:
         raise ModelFileError(
             f"The unfinished run in {str(path)!r} is from another version of TabMT; "
@@ -56,3 +60,16 @@ def read_checkpoint(
             "table, or delete the file to start again."
         )
     return SavedRun(state, tensors), card.settings.train.threads
+
+
+def _check_tensors(tensors: Mapping[str, Tensor]) -> None:
+    """See that no tensor is missing: the parts of a run have the same names."""
+    names: dict[str, set[str]] = {}
+    for key in tensors:
+        part, _, name = key.partition("/")
+        names.setdefault(part, set()).add(name)
+    net, average, kept, *moments = (
+        names.get(part, set()) for part in ("net", "average", "kept", "first", "second", "count")
+    )
+    require(net == average and kept in (set(), net), "the weights are not complete")
+    require(moments[0] == moments[1] == moments[2] <= net, "the moments are not complete")
