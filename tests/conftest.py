@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tabmt.estimator import TabMT
+from tabmt.evaluation.metrics import fidelity
 from tests.tables import mixed_frame
 
 torch.set_num_threads(1)
@@ -15,6 +16,12 @@ hypothesis.settings.register_profile("search", derandomize=False, max_examples=2
 hypothesis.settings.load_profile("same")
 
 TINY = {"width": 16, "depth": 1, "heads": 2, "batch_size": 64, "eval_every": 20, "warmup": 2}
+
+
+@pytest.fixture(autouse=True)
+def one_detector(monkeypatch) -> None:
+    """Thirty detectors for every evaluation of a small table would be most of the tests' time."""
+    monkeypatch.setattr(fidelity, "DETECTOR_ROWS", 1)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from sklearn.neighbors import NearestNeighbors
 from tabmt.data.dataset import InMemory
 from tabmt.data.infer import infer_schema
 from tabmt.data.schema import Source
-from tabmt.evaluation.metrics import coverage, fidelity, privacy, validity
+from tabmt.evaluation.metrics import coverage, fidelity, privacy, utility, validity
 from tabmt.evaluation.metrics.encoder import MetricEncoder
 from tabmt.evaluation.metrics.neighbours import nearest, within
 from tabmt.rules.rule import Rule
@@ -244,3 +244,22 @@ def test_times_are_the_same_in_every_unit(unit):
         encoder.encode(real, "real"), encoder.encode(synthetic, "synthetic")
     )
     assert distances == {"t": 0.0, "d": 0.0}
+
+
+def test_the_detector_of_a_small_table_is_averaged_over_random_splits(pair, monkeypatch):
+    monkeypatch.setattr(fidelity, "DETECTOR_ROWS", 600)  # of 200 rows: three splits
+    rng = np.random.default_rng(0)
+    single = [fidelity.detector_auc(*pair, rng) for _ in range(3)]
+    assert len(set(single)) == 3
+    mean = fidelity.mean_detector_auc(*pair, np.random.default_rng(0))
+    assert mean == pytest.approx(np.mean(single))
+    monkeypatch.setattr(fidelity, "DETECTOR_ROWS", 200)
+    assert fidelity.mean_detector_auc(*pair, np.random.default_rng(0)) == single[0]
+
+
+def test_the_papers_samples_of_a_sorted_table_are_random_and_have_no_row_twice():
+    (table,) = encoded_tables(mixed_frame(300).sort_values("height", ignore_index=True))
+    samples = utility.split_into_samples(table, 5, 60, np.random.default_rng(0))
+    heights = [sample.numbers["height"] for sample in samples]
+    assert sorted(np.concatenate(heights)) == sorted(table.numbers["height"])
+    assert np.ptp([values.mean() for values in heights]) < 5  # by position it would be 30

@@ -186,8 +186,8 @@ def _model_lines(name: str, model: "FittedModel") -> list[str]:
         finish = summary.finish_steps
         then = f", then {finish:,} steps with all rows" if finish else ""
         lines.append(
-            f"training  {summary.steps:,} steps in {summary.seconds:.0f} s, {STOPPED[summary.stopped]}"
-            f", weights of step {summary.best_step:,}{valid}{then}"
+            f"training  {summary.steps:,} steps in {summary.seconds:.0f} s, "
+            f"{STOPPED[summary.stopped]}, weights of step {summary.best_step:,}{valid}{then}"
         )
     if card.temperatures:
         listed = ", ".join(f"{column} {t:.3g}" for column, t in card.temperatures.items())

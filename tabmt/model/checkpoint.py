@@ -44,8 +44,8 @@ def read_checkpoint(
         _check_tensors(tensors)
     except ValueError as error:
         raise ModelFileError(
-            f"The unfinished run in {str(path)!r} is from another version of TabMT; "
-            "delete the file to start again."
+            f"The unfinished run in {str(path)!r} is damaged or from another version of "
+            "TabMT; delete the file to start again."
         ) from error
     before = {"seed": card.seed, **card.settings.to_json()}
     for name, value in {"seed": seed, **settings.to_json()}.items():
