@@ -8,6 +8,7 @@ from tabmt.evaluation.metrics import fidelity
 from tests.tables import mixed_frame
 
 torch.set_num_threads(1)
+fidelity.DETECTOR_ROWS = 1  # thirty detectors for each small table would be most of the time
 
 # The same examples in every run, so that a change fails by its own doing. To search for new ones:
 # pytest --hypothesis-profile search
@@ -16,12 +17,6 @@ hypothesis.settings.register_profile("search", derandomize=False, max_examples=2
 hypothesis.settings.load_profile("same")
 
 TINY = {"width": 16, "depth": 1, "heads": 2, "batch_size": 64, "eval_every": 20, "warmup": 2}
-
-
-@pytest.fixture(autouse=True)
-def one_detector(monkeypatch) -> None:
-    """Thirty detectors for every evaluation of a small table would be most of the tests' time."""
-    monkeypatch.setattr(fidelity, "DETECTOR_ROWS", 1)
 
 
 @pytest.fixture

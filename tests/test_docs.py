@@ -85,6 +85,7 @@ def test_every_command_is_in_the_readme():
 def test_generated_pages_are_up_to_date():
     make = runpy.run_path(str(ROOT / "docs" / "generate.py"))
     assert (ROOT / "docs" / "cli.md").read_text() == make["cli_page"](), "run `make docs`"
+    assert (ROOT / "docs" / "api.md").read_text() == make["api_page"](), "run `make docs`"
     assert (ROOT / "README.md").read_text() == make["readme_page"](), "run `make docs`"
     page = (ROOT / "docs" / "benchmarks.md").read_text()
     assert page == make["benchmarks_page"](), "run `make docs`"

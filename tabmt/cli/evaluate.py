@@ -79,7 +79,7 @@ def evaluate(
     )
     for note in evaluator.notes:
         log.warning(note)
-    tables = [evaluator.evaluate(path, name=Path(path).name) for path in synthetic]
+    tables = [evaluator.evaluate(path, name=_table_name(path)) for path in synthetic]
     click.echo(scores_as_text([table.evaluation for table in tables]))
     if json_file is not None:
         content = [table.evaluation.to_json() for table in tables]
@@ -87,6 +87,11 @@ def evaluate(
     if report_file is not None:
         write_report(evaluator, tables, report_file, front, pictures)
         log.info("wrote the report to %s", report_file)
+
+
+def _table_name(path: str) -> str:
+    """The name of a file or folder; a pattern as it is."""
+    return Path(path).name if Path(path).exists() else path
 
 
 @click.command()

@@ -406,7 +406,7 @@ class NumericCodec(ColumnCodec):
         dtype = parse_type(stored.dtype)
         grid = Grid(dtype, stored.decimals, stored.step, stored.offset, stored.local)
         for key in cls.ARRAYS:
-            require(key in arrays and arrays[key].ndim == 1, f"the array {key} is not there")
+            require(key in arrays and arrays[key].ndim == 1, f"the array {key} is missing")
             require(arrays[key].dtype.kind in "bif", f"the array {key} holds no numbers")
             require(not np.isnan(arrays[key]).any(), f"the array {key} holds NaN")
         codes = Quantized(**{key: arrays[key] for key in cls.ARRAYS}, continuous=grid.continuous)
@@ -732,7 +732,7 @@ def _values_from_parts(
     arrays: Arrays, entry: Mapping[str, Any]
 ) -> tuple[pa.Array, pa.Array | None]:
     dtype = parse_type(convert(entry, ValuesEntry).dtype)
-    require("values" in arrays, "the array values is not there")
+    require("values" in arrays, "the array values is missing")
     stored = arrays.get("dictionary")
     dictionary = None if stored is None else _from_bytes(stored, dtype)
     return _from_bytes(arrays["values"], dtype), dictionary

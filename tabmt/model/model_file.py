@@ -94,7 +94,7 @@ def _rules(codec: TableCodec, tensors: Mapping[str, Tensor]) -> RuleSet:
             stored = tensors.get(str(index))
             require(
                 stored is not None and stored.shape[1:] == (columns,),
-                f"the combinations of rule {rule.name!r} are not there",
+                f"the combinations of rule {rule.name!r} are missing",
             )
             assert stored is not None
             combinations[rule.name] = stored.numpy()

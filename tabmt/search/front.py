@@ -193,7 +193,7 @@ class Front:
             "a uniform point has no temperature",
         )
         require(isinstance(front.search.get("model"), str), "the model is not named")
-        require(isinstance(front.search.get("trials"), int), "the number of trials is not there")
+        require(isinstance(front.search.get("trials"), int), "the number of trials is missing")
         return front
 
     @classmethod
@@ -209,7 +209,7 @@ class Front:
             front = cls.from_json(data)
             require(
                 set(front.real) == {"privacy", "quality", "valid_quality"},
-                "the scores of real rows are not there",
+                "the scores of real rows are missing",
             )
             return front
         except ValueError as error:
