@@ -32,6 +32,7 @@ def test_shell_lines_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     mixed_frame().to_csv("people.csv", index=False)
     mixed_frame(80).to_csv("more_people.csv", index=False)
+    mixed_frame()[["group", "height"]][:20].to_csv("half_known.csv", index=False)
     Path("months").mkdir()
     for month in range(2):
         mixed_frame().to_parquet(f"months/{month}.parquet")

@@ -91,8 +91,7 @@ def search(
 
     \b
     Example:
-      tabmt pareto search people.tabmt --train train.csv --valid val.csv --target income -o
-      front.json
+      tabmt pareto search people.tabmt --train train.csv --valid valid.csv --target age -o f.json
     """
     from tabmt.search.pareto import pareto as find_front
 
