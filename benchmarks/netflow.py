@@ -24,8 +24,8 @@ from benchmarks.datasets import add_data_option
 from benchmarks.machine import run_info, save_result
 from tabmt import TabMT
 from tabmt.config import PRESETS
+from tabmt.data.plain_values import plain_values
 from tabmt.data.schema import Column
-from tabmt.data.values import plain_values
 from tabmt.evaluation.metrics.coverage import precision_recall
 from tabmt.netflow import FIELDS, INVARIANTS, schema, to_fields
 from tabmt.netflow.cidds import FLOWS

@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.datasets import TABLES, Split, TableInfo, add_data_option, load
 from benchmarks.machine import run_info, save_result
 from tabmt import TabMT, pareto
-from tabmt.search.pictures import write_front
+from tabmt.search.charts import write_front
 
 PICTURES = Path(__file__).parent.parent / "docs" / "fronts"
 

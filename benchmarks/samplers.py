@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.datasets import TABLES, add_data_option, load
 from benchmarks.machine import run_info, save_result
 from tabmt import TabMT, pareto
-from tabmt.search.front import hypervolume
+from tabmt.search.pareto_front import hypervolume
 
 SAMPLERS = ("nsga2", "tpe", "gp", "guided", "random")
 UNIFORM_TRIALS = 9  # with which every search starts

@@ -22,7 +22,7 @@ import tabmt
 from tabmt.cli import main
 from tabmt.config import CodecConfig, NetworkConfig, TrainConfig
 from tabmt.errors import UserError
-from tabmt.search.front import Front, Point
+from tabmt.search.pareto_front import Front, Point
 
 DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from tabmt.demo import penguins
     from tabmt.estimator import TabMT
     from tabmt.evaluation.evaluate import evaluate
-    from tabmt.search.front import Front
     from tabmt.search.pareto import pareto
+    from tabmt.search.pareto_front import Front
     from tabmt.search.tune import tune
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "tune",
 ]
 ON_FIRST_USE = {  # so that the command line can answer without importing torch
-    "Front": "search.front",
+    "Front": "search.pareto_front",
     "TabMT": "estimator",
     "evaluate": "evaluation.evaluate",
     "pareto": "search.pareto",

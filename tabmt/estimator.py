@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from tabmt.conditions.condition import parse_conditions
-from tabmt.conditions.prompts import shares_of_rows
+from tabmt.conditions.selections import shares_of_rows
 from tabmt.config import (
     CodecConfig,
     Decode,
@@ -41,18 +41,18 @@ from tabmt.data import frames
 from tabmt.data.dataset import Dataset
 from tabmt.data.frames import Output
 from tabmt.data.schema import Schema
-from tabmt.data.typed import in_schema_types
+from tabmt.data.typed_columns import in_schema_types
 from tabmt.errors import UserError
 from tabmt.method.train import Progress
 from tabmt.model import folders
-from tabmt.model import score as scores
-from tabmt.model.card import ModelCard
+from tabmt.model import row_scores as scores
 from tabmt.model.complete import complete_batches, like_batches
 from tabmt.model.fit import FitOptions, fit
-from tabmt.model.fitted import FittedModel
+from tabmt.model.fitted_model import FittedModel
 from tabmt.model.folders import FILE_ROWS
 from tabmt.model.generate import Request, generate_batches, resolve_temperatures
 from tabmt.model.impute import impute_batches
+from tabmt.model.model_card import ModelCard
 from tabmt.model.model_file import load_model, save_model
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import torch
 from scipy.stats import chisquare
 
 from tabmt import TabMT, known, missing
-from tabmt.data.typed import parse_column
+from tabmt.data.typed_columns import parse_column
 from tabmt.tokens import MASK
 from tests.conftest import TINY
 

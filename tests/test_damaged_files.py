@@ -18,7 +18,7 @@ from tabmt.codec.large_tables import encode_into, fit_table_codec
 from tabmt.config import CodecConfig
 from tabmt.data.dataset import Dataset
 from tabmt.model.model_file import FileKind, read_file, write_file
-from tabmt.search.front import Point
+from tabmt.search.pareto_front import Point
 from tests.conftest import TINY
 from tests.tables import mixed_frame
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from tabmt import UserError
 from tabmt.cli import main
 from tabmt.data import dataset as datasets
+from tabmt.data.arrow_types import plain_array
 from tabmt.data.dataset import Dataset, InMemory, ParquetFiles
-from tabmt.data.types import plain_array
 from tests.tables import mixed_frame, write_parts
 
 ROWS = 200

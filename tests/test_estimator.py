@@ -19,7 +19,7 @@ from tabmt.config import NetworkName, SampleOptions
 from tabmt.errors import ModelFileError, UserError
 from tabmt.estimator import NotFitted, TabMT
 from tabmt.method.any_order import AnyOrderState
-from tabmt.model.card import Settings
+from tabmt.model.model_card import Settings
 from tests.conftest import TINY
 from tests.tables import every_type, mixed_frame
 

@@ -16,7 +16,7 @@ from tabmt.errors import UserError
 from tabmt.evaluation.evaluate import Evaluator, evaluate
 from tabmt.evaluation.metrics.encoder import MetricEncoder
 from tabmt.evaluation.report.report import scores_as_text
-from tabmt.evaluation.scores import Evaluation
+from tabmt.evaluation.results import Evaluation
 from tabmt.rules.rule import Rule
 
 # By its name, because the package has a function of the same.

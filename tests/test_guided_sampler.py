@@ -4,8 +4,8 @@ import numpy as np
 import optuna
 import pytest
 
-from tabmt.search.front import hypervolume
 from tabmt.search.guided_sampler import GuidedSampler, TemperatureProcess
+from tabmt.search.pareto_front import hypervolume
 
 IMPORTANCES = {"target": 50.0, "a": 30.0, "b": 15.0, "c": 5.0, "d": 0.0, "e": 0.0}
 WEIGHTS = np.array(list(IMPORTANCES.values())) / 50

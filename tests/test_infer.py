@@ -15,7 +15,7 @@ from tabmt.data import infer
 from tabmt.data.dataset import Dataset, InMemory
 from tabmt.data.infer import Inference, infer_schema
 from tabmt.data.schema import Schema, Source
-from tabmt.data.typed import parse_column
+from tabmt.data.typed_columns import parse_column
 from tabmt.errors import UserError
 from tests.conftest import TINY
 from tests.tables import every_type, mixed_frame

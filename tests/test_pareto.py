@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from tabmt import TabMT, UserError, pareto, penguins
 from tabmt.cli import main
-from tabmt.search.front import Front, hypervolume, non_dominated
 from tabmt.search.pareto import UNIFORM
-from tabmt.search.studies import StudyLocation, completed_trials
+from tabmt.search.pareto_front import Front, hypervolume, non_dominated
+from tabmt.search.trial_storage import StudyLocation, completed_trials
 from tests.conftest import TINY
 
 FAST = {"iterations": 20}  # of CatBoost

@@ -3,10 +3,10 @@ import json
 import pyarrow as pa
 import pytest
 
+from tabmt.data.arrow_types import parse_type
 from tabmt.data.dataset import InMemory
 from tabmt.data.infer import infer_schema
 from tabmt.data.schema import Column, Schema, Source
-from tabmt.data.types import parse_type
 from tabmt.json_files import InvalidDataError
 from tests.tables import every_type
 

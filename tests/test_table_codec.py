@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tabmt.codec.large_tables import fit_table_codec
 from tabmt.codec.table import TableCodec
 from tabmt.config import CodecConfig
+from tabmt.data.arrow_types import is_text, plain_array
 from tabmt.data.dataset import InMemory
 from tabmt.data.infer import Inference
 from tabmt.data.schema import Source
-from tabmt.data.typed import parse_column
-from tabmt.data.types import is_text, plain_array
+from tabmt.data.typed_columns import parse_column
 from tabmt.errors import UserError
 from tabmt.tokens import MASK
 from tests.tables import every_type

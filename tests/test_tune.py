@@ -14,9 +14,9 @@ from tabmt.cli import main
 from tabmt.data.dataset import Dataset
 from tabmt.data.infer import infer_schema
 from tabmt.data.overrides import as_overrides
-from tabmt.data.typed import in_schema_types
-from tabmt.search.pictures import importance_picture
-from tabmt.search.studies import StudyLocation, completed_trials
+from tabmt.data.typed_columns import in_schema_types
+from tabmt.search.charts import importance_picture
+from tabmt.search.trial_storage import StudyLocation, completed_trials
 from tabmt.search.tune import SPACES, Trial, Tuned, better_trial, importances
 from tabmt.seeds import numpy_stream
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tabmt.data.types import is_time
+from tabmt.data.arrow_types import is_time
 from tabmt.data.units import (
     Grid,
     find_decimals,

@@ -6,8 +6,8 @@ import optuna
 import pytest
 import torch
 
-from tabmt.search import studies, workers
-from tabmt.search.studies import StudyLocation, completed_trials
+from tabmt.search import trial_storage, workers
+from tabmt.search.trial_storage import StudyLocation, completed_trials
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ def requested(count: int) -> list[float]:
 @pytest.mark.parametrize("storage", ["{}/trials.journal", "sqlite:///{}/trials.db"])
 def test_each_requested_trial_is_done_by_one_worker(tmp_path: Path, storage):
     job = RequestedJob(StudyLocation(storage.format(tmp_path), "requested", ("maximize",)))
-    studies.request_trials(job.location.open(), "number", {x: {"x": x} for x in requested(64)})
+    trial_storage.request_trials(
+        job.location.open(), "number", {x: {"x": x} for x in requested(64)}
+    )
     workers.run(job, trials=64, seconds=None, workers=4, seed=0)
     trials = job.location.open().trials
     assert {trial.state.name for trial in trials} == {"COMPLETE"}
@@ -75,7 +77,7 @@ def test_each_requested_trial_is_done_by_one_worker(tmp_path: Path, storage):
 def test_the_trial_of_a_worker_that_died_is_done_by_another(tmp_path: Path, storage, caplog):
     location = StudyLocation(storage.format(tmp_path), "requested", ("maximize",))
     job = RequestedJob(location, dies=str(tmp_path / "died"))
-    studies.request_trials(location.open(), "number", {x: {"x": x} for x in requested(40)})
+    trial_storage.request_trials(location.open(), "number", {x: {"x": x} for x in requested(40)})
     workers.run(job, trials=40, seconds=None, workers=2, seed=0)
     assert "A worker ended with exit code 9; the others continued." in caplog.text
     trials = completed_trials(location.open())
@@ -87,11 +89,11 @@ def test_trials_that_another_machine_left_are_done_here_and_no_others(tmp_path: 
     location = StudyLocation(str(tmp_path / "trials.journal"), "requested", ("maximize",))
     wanted = {x: {"x": x} for x in requested(3)}
     study = location.open()
-    studies.request_trials(study, "number", wanted)
+    trial_storage.request_trials(study, "number", wanted)
     study.ask().set_user_attr("worker", ("another machine", 1, "start time"))
     for also_running in (False, True):
-        studies.request_trials(study, "number", wanted, also_running=also_running)
-        count = studies.finished_count(study) + studies.waiting_count(study)
+        trial_storage.request_trials(study, "number", wanted, also_running=also_running)
+        count = trial_storage.finished_count(study) + trial_storage.waiting_count(study)
         workers.run(
             RequestedJob(location), trials=count, seconds=None, workers=1, seed=0, only="number"
         )
@@ -101,7 +103,7 @@ def test_trials_that_another_machine_left_are_done_here_and_no_others(tmp_path: 
 
 def test_with_only_nothing_but_requested_trials_is_done(tmp_path: Path):
     location = StudyLocation(str(tmp_path / "trials.journal"), "requested", ("maximize",))
-    studies.request_trials(location.open(), "number", {x: {"x": x} for x in requested(3)})
+    trial_storage.request_trials(location.open(), "number", {x: {"x": x} for x in requested(3)})
     workers.run(RequestedJob(location), trials=9, seconds=None, workers=1, seed=0, only="number")
     assert sorted(trial.values[0] for trial in completed_trials(location.open())) == requested(3)
 
@@ -126,7 +128,7 @@ class CheckingSampler(optuna.samplers.RandomSampler):
     location: StudyLocation
 
     def sample_independent(self, *about):
-        studies.fail_stale_trials(self.location.open())
+        trial_storage.fail_stale_trials(self.location.open())
         return super().sample_independent(*about)
 
 
@@ -139,7 +141,7 @@ class CheckedJob(RequestedJob):
 
 
 def test_a_trial_is_not_given_up_while_its_parameters_are_drawn(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(studies, "UNCLAIMED_SECONDS", 0.0)
+    monkeypatch.setattr(trial_storage, "UNCLAIMED_SECONDS", 0.0)
     job = CheckedJob(StudyLocation(str(tmp_path / "trials.journal"), "slow", ("maximize",)))
     workers.run(job, trials=2, seconds=None, workers=1, seed=0)
     assert len(completed_trials(job.location.open())) == 2

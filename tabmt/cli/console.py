@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tabmt.method.train import Progress
-    from tabmt.model.fitted import FittedModel
+    from tabmt.model.fitted_model import FittedModel
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +232,7 @@ def plot(scores: "np.ndarray", trials: int, names: tuple[str, ...]) -> str:
     """Trials as a plot of characters: dots, and circles for those that no other beats."""
     import numpy as np
 
-    from tabmt.search.front import non_dominated, signs
+    from tabmt.search.pareto_front import non_dominated, signs
 
     head = f"trial {len(scores)} of {trials}"
     if len(scores) == 0:

@@ -61,8 +61,8 @@ def evaluate(
             raise UserError(f"There is no folder {str(Path(path).parent)!r} to write into.")
     front, pictures = None, []
     if front_file is not None:
-        from tabmt.search.front import Front
-        from tabmt.search.pictures import front_pictures
+        from tabmt.search.charts import front_pictures
+        from tabmt.search.pareto_front import Front
 
         front = Front.load(front_file)
         pictures = front_pictures(front)
@@ -108,7 +108,7 @@ def demo(output: str, minutes: float, seed: int) -> None:
       tabmt demo -o demo
     """
     from tabmt.data.files import make_folder, read_file, write_file
-    from tabmt.data.typed import in_schema_types
+    from tabmt.data.typed_columns import in_schema_types
     from tabmt.demo import penguins, side_by_side, split
     from tabmt.estimator import TabMT
     from tabmt.evaluation.evaluate import Evaluator

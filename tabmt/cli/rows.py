@@ -247,7 +247,7 @@ def impute(
 def _impute_file(model: "TabMT", table: str, target: str, **options: Any) -> None:
     from tabmt.data import files
     from tabmt.data.dataset import Dataset
-    from tabmt.data.typed import in_schema_types
+    from tabmt.data.typed_columns import in_schema_types
     from tabmt.model.generate import BATCH_ROWS
 
     dataset = Dataset.open(table)
@@ -290,7 +290,7 @@ def score(model: str, table: str, output: str, orders: int, seed: int, threads: 
     from tabmt.data.dataset import Dataset
     from tabmt.data.schema import Schema
     from tabmt.model.generate import BATCH_ROWS
-    from tabmt.model.score import SCORES
+    from tabmt.model.row_scores import SCORES
 
     loaded = _load(model, threads)
     _check_output(output)

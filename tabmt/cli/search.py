@@ -13,7 +13,7 @@ from tabmt.config import Objective, Privacy, Quality, SamplerName, SpaceName
 from tabmt.json_files import read_json
 
 if TYPE_CHECKING:
-    from tabmt.search.front import Front, Point
+    from tabmt.search.pareto_front import Front, Point
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ def apply(
     """
     from tabmt.estimator import TabMT
     from tabmt.model.model_file import model_fingerprint
-    from tabmt.search.front import Front
+    from tabmt.search.pareto_front import Front
 
     target = model_to_write(output)
     loaded_front, loaded = Front.load(front), TabMT.load(model)
@@ -175,8 +175,8 @@ def show(front: str, output: str | None) -> None:
     Example:
       tabmt pareto show front.json -o front.html
     """
-    from tabmt.search.front import Front
-    from tabmt.search.pictures import write_front
+    from tabmt.search.charts import write_front
+    from tabmt.search.pareto_front import Front
 
     target = None if output is None else file_to_write(output, PICTURES)
     loaded = Front.load(front)
@@ -222,7 +222,7 @@ def tune(
     """
     from tabmt.data.files import write_text
     from tabmt.estimator import TabMT
-    from tabmt.search.pictures import importance_picture
+    from tabmt.search.charts import importance_picture
     from tabmt.search.tune import tune as find_settings
 
     target = model_to_write(output)
@@ -257,7 +257,7 @@ def _resumable(storage: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        from tabmt.search.studies import without_password
+        from tabmt.search.trial_storage import without_password
 
         log.warning(
             "Interrupted; run the same command to continue with the trials in %s.",

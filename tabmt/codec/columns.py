@@ -24,10 +24,10 @@ from tabmt.codec.identifiers import Identifiers
 from tabmt.codec.quantize import Quantized, quantize
 from tabmt.config import CodecConfig, Decode
 from tabmt.data import text_formats
+from tabmt.data.arrow_types import is_number, is_text, is_time, parse_type, storage_type, value_type
 from tabmt.data.missing import missing_scalar
 from tabmt.data.schema import Column
-from tabmt.data.typed import TypedColumn
-from tabmt.data.types import is_number, is_text, is_time, parse_type, storage_type, value_type
+from tabmt.data.typed_columns import TypedColumn
 from tabmt.data.units import Grid, in_zone
 from tabmt.data.user_values import is_whole_day, read_value, to_decimal, type_name, wrong_type
 from tabmt.errors import UserError

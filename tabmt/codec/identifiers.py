@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tabmt.data.types import is_text
+from tabmt.data.arrow_types import is_text
 from tabmt.data.units import raw_values
 from tabmt.errors import UserError
 from tabmt.seeds import derive

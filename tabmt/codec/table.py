@@ -25,7 +25,7 @@ from tabmt.codec.columns import (
 from tabmt.config import CodecConfig, Decode
 from tabmt.data.dataset import Dataset
 from tabmt.data.schema import Column, Schema, Source, check_names, unknown_column
-from tabmt.data.typed import TypedColumn, TypedTable, parse_column
+from tabmt.data.typed_columns import TypedColumn, TypedTable, parse_column
 from tabmt.errors import UserError
 from tabmt.json_files import require
 from tabmt.seeds import derive, numpy_stream

@@ -3,7 +3,7 @@
     {"sex": "Female", "age": between(30, 40), "city": one_of("Oslo", "Bergen"), "income": missing()}
     sex = Female      age in 30..40      city in {Oslo, Bergen}      income is missing
 
-Only the request, in the user's words; prompts.py applies it to the codes of a column.
+Only the request, in the user's words; selections.py applies it to the codes of a column.
 """
 
 import dataclasses

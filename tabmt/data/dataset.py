@@ -22,8 +22,8 @@ import pyarrow.dataset
 import pyarrow.parquet
 
 from tabmt.data import files, frames
+from tabmt.data.arrow_types import check_learnable
 from tabmt.data.schema import Source, SourceKind
-from tabmt.data.types import check_learnable
 from tabmt.errors import UserError
 from tabmt.tokens import TemporaryFolder
 

@@ -23,9 +23,9 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from tabmt.data import text_formats
+from tabmt.data.arrow_types import is_text, plain_array
 from tabmt.data.frames import drop_pandas_index, pandas_metadata, unnamed_index_columns
 from tabmt.data.schema import Schema, Source, SourceKind
-from tabmt.data.types import is_text, plain_array
 from tabmt.errors import UserError
 
 log = logging.getLogger(__name__)

@@ -19,6 +19,14 @@ import pyarrow.compute as pc
 from tabmt import parallel
 from tabmt.config import Missing
 from tabmt.data import text_formats
+from tabmt.data.arrow_types import (
+    check_learnable,
+    is_number,
+    is_text,
+    is_time,
+    plain_array,
+    value_type,
+)
 from tabmt.data.dataset import Dataset
 from tabmt.data.missing import (
     contains,
@@ -30,8 +38,7 @@ from tabmt.data.missing import (
 )
 from tabmt.data.overrides import EDITABLE, Overrides, parse_overrides
 from tabmt.data.schema import Column, Kind, Schema, check_names
-from tabmt.data.typed import TypedColumn, declared_categories, parse_column
-from tabmt.data.types import check_learnable, is_number, is_text, is_time, plain_array, value_type
+from tabmt.data.typed_columns import TypedColumn, declared_categories, parse_column
 from tabmt.data.units import find_decimals, raw_values, time_step, time_too_wide, too_wide
 from tabmt.errors import UserError
 

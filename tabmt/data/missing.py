@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tabmt.data import text_formats
+from tabmt.data.arrow_types import is_text, plain_array
 from tabmt.data.schema import Column
-from tabmt.data.types import is_text, plain_array
 
 MISSING_TEXTS = ("", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "?", "-", ".")
 

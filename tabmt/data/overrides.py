@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from tabmt.config import Missing, Quantizer
+from tabmt.data.arrow_types import is_text
 from tabmt.data.schema import Column, Kind, Schema, unknown_column
-from tabmt.data.types import is_text
 from tabmt.errors import UserError
 from tabmt.json_files import read_json
 

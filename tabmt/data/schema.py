@@ -18,7 +18,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from tabmt.config import Quantizer
-from tabmt.data.types import parse_type
+from tabmt.data.arrow_types import parse_type
 from tabmt.errors import UserError
 from tabmt.json_files import convert
 

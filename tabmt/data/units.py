@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tabmt.data.types import is_time, storage_type
+from tabmt.data.arrow_types import is_time, storage_type
 
 MOST_DECIMALS = 10
 FEWEST_DECIMALS = -6

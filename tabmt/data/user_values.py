@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from tabmt.data import text_formats
+from tabmt.data.arrow_types import is_text, is_time
 from tabmt.data.schema import Column
-from tabmt.data.types import is_text, is_time
 from tabmt.data.units import in_zone
 from tabmt.errors import UserError
 

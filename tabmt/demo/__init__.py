@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tabmt.data.arrow_types import is_number, plain_array
 from tabmt.data.schema import Schema
-from tabmt.data.types import is_number, plain_array
 from tabmt.seeds import numpy_stream
 
 MOST_CATEGORIES = 3

@@ -22,7 +22,7 @@ from tabmt.data.schema import Schema, unknown_column
 from tabmt.errors import UserError
 from tabmt.evaluation.metrics import coverage, fidelity, privacy, utility, validity
 from tabmt.evaluation.metrics.encoder import EncodedTable, MetricEncoder
-from tabmt.evaluation.scores import Better, Evaluation, Score
+from tabmt.evaluation.results import Better, Evaluation, Score
 from tabmt.rules.rule import Rule
 from tabmt.seeds import derive, numpy_stream
 

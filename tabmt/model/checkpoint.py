@@ -11,7 +11,7 @@ from tabmt.errors import ModelFileError, UserError
 from tabmt.fingerprint import fingerprint
 from tabmt.json_files import convert, require
 from tabmt.method.train import SavedRun, TrainState
-from tabmt.model.card import ModelCard, Settings
+from tabmt.model.model_card import ModelCard, Settings
 from tabmt.model.model_file import read_file, write_file
 from tabmt.tokens import TokenStore
 

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from tabmt.codec.columns import CANDIDATES_PER_BIN, Bounds
 from tabmt.codec.table import TableCodec
+from tabmt.data.arrow_types import plain_array
 from tabmt.data.dataset import Dataset
 from tabmt.data.missing import is_known
 from tabmt.data.schema import unknown_column
-from tabmt.data.typed import parse_column
-from tabmt.data.types import plain_array
+from tabmt.data.typed_columns import parse_column
 from tabmt.errors import UserError
-from tabmt.model.fitted import FittedModel
+from tabmt.model.fitted_model import FittedModel
 from tabmt.model.generate import (
     BATCH_ROWS,
     MOST_WEIGHTS,

@@ -19,16 +19,16 @@ from tabmt.config import Engine
 from tabmt.data.dataset import Dataset
 from tabmt.data.infer import Inference, check_not_empty
 from tabmt.data.overrides import read_overrides
-from tabmt.data.typed import TypedTable
+from tabmt.data.typed_columns import TypedTable
 from tabmt.errors import UserError
 from tabmt.method import devices
 from tabmt.method.calibrate_missing import calibrate_missing
 from tabmt.method.distributed import Group
 from tabmt.method.networks import Network
 from tabmt.method.train import Progress, SavedRun, Summary, train
-from tabmt.model.card import ModelCard, Settings
 from tabmt.model.checkpoint import read_checkpoint, table_fingerprint, write_checkpoint
-from tabmt.model.fitted import FittedModel, new_network, token_column
+from tabmt.model.fitted_model import FittedModel, new_network, token_column
+from tabmt.model.model_card import ModelCard, Settings
 from tabmt.rules.enforce import RuleSet
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import TemporaryFolder, TokenStore

@@ -19,9 +19,9 @@ from tabmt import parallel
 from tabmt.config import Engine, Imputation
 from tabmt.data import files
 from tabmt.data.dataset import Dataset, Files, InMemory
-from tabmt.data.typed import in_schema_types
+from tabmt.data.typed_columns import in_schema_types
 from tabmt.errors import UserError
-from tabmt.model.fitted import FittedModel
+from tabmt.model.fitted_model import FittedModel
 from tabmt.model.generate import BATCH_ROWS, Request, generate_batches
 from tabmt.model.impute import impute_batches
 from tabmt.model.model_file import model_fingerprint

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from tabmt.codec.columns import CANDIDATES_PER_BIN, Bounds
 from tabmt.codec.table import TableCodec
-from tabmt.conditions.prompts import Selections, Share, row_counts
+from tabmt.conditions.selections import Selections, Share, row_counts
 from tabmt.config import Decode, is_number
 from tabmt.errors import UserError
 from tabmt.method import devices
 from tabmt.method.networks import FrozenNetwork
 from tabmt.method.sample import ImprobableCondition, RowConstraint, fill
-from tabmt.model.fitted import FittedModel
+from tabmt.model.fitted_model import FittedModel
 from tabmt.rules.enforce import RuleState
 from tabmt.rules.redraw import Candidates, redraw
 from tabmt.seeds import derive, numpy_stream

@@ -11,14 +11,14 @@ from tabmt.codec.columns import Bounds
 from tabmt.codec.table import TableCodec
 from tabmt.config import Imputation
 from tabmt.data import text_formats
+from tabmt.data.arrow_types import is_text, plain_array
 from tabmt.data.files import rechunk
 from tabmt.data.missing import is_known
-from tabmt.data.types import is_text, plain_array
 from tabmt.errors import UserError
 from tabmt.method import devices
 from tabmt.method.likelihood import probabilities
 from tabmt.model.complete import Completion, join_columns
-from tabmt.model.fitted import FittedModel
+from tabmt.model.fitted_model import FittedModel
 from tabmt.model.generate import BATCH_ROWS, Request
 from tabmt.seeds import derive
 from tabmt.tokens import MASK

@@ -23,8 +23,8 @@ from tabmt.fingerprint import fingerprint
 from tabmt.json_files import require
 from tabmt.method import devices
 from tabmt.method.networks import Network
-from tabmt.model.card import ModelCard
-from tabmt.model.fitted import FittedModel, new_network
+from tabmt.model.fitted_model import FittedModel, new_network
+from tabmt.model.model_card import ModelCard
 from tabmt.rules.enforce import RuleSet, parse_rules
 
 FORMAT = 3

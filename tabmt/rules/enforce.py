@@ -22,9 +22,9 @@ from tabmt.codec.columns import (
     Selection,
 )
 from tabmt.codec.table import TableCodec
-from tabmt.conditions.prompts import Selections
+from tabmt.conditions.selections import Selections
+from tabmt.data.plain_values import plain_values
 from tabmt.data.schema import Schema, unknown_column
-from tabmt.data.values import plain_values
 from tabmt.errors import UserError
 from tabmt.rules.rule import Rule
 from tabmt.tokens import TokenStore

@@ -15,7 +15,7 @@ from optuna.distributions import FloatDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import TrialState
 
-from tabmt.search.front import area_added, non_dominated
+from tabmt.search.pareto_front import area_added, non_dominated
 
 if TYPE_CHECKING:
     import optuna

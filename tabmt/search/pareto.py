@@ -20,18 +20,18 @@ import pyarrow as pa
 from tabmt import parallel
 from tabmt.config import Privacy, Quality, SamplerName, check_choice, check_count, is_number
 from tabmt.data.dataset import Dataset
-from tabmt.data.typed import in_schema_types
+from tabmt.data.typed_columns import in_schema_types
 from tabmt.errors import UserError
 from tabmt.estimator import TabMT
 from tabmt.evaluation.evaluate import check_target
 from tabmt.evaluation.metrics import fidelity, privacy, utility
 from tabmt.evaluation.metrics.encoder import EncodedTable, MetricEncoder
 from tabmt.fingerprint import fingerprint
-from tabmt.model.fitted import token_column
+from tabmt.model.fitted_model import token_column
 from tabmt.model.model_file import model_fingerprint
-from tabmt.search import studies, workers
-from tabmt.search.front import Front, Point, non_dominated, signs
-from tabmt.search.studies import StudyLocation, import_optuna
+from tabmt.search import trial_storage, workers
+from tabmt.search.pareto_front import Front, Point, non_dominated, signs
+from tabmt.search.trial_storage import StudyLocation, import_optuna
 from tabmt.seeds import derive, numpy_stream
 
 if TYPE_CHECKING:
@@ -144,7 +144,9 @@ def _start_study(
 ) -> "TemperatureJob":
     """Open the study, score real rows, and request the uniform temperatures."""
     opened = location.open()
-    studies.claim(opened, about, location.storage)  # mistakes are said before anything takes time
+    trial_storage.claim(
+        opened, about, location.storage
+    )  # mistakes are said before anything takes time
     log.info("scoring real rows for comparison")
     job = TemperatureJob(
         location,
@@ -155,7 +157,7 @@ def _start_study(
         real=scorers.real_scores(),
     )
     uniform = {value: dict.fromkeys(job.columns, value) for value in UNIFORM}
-    studies.request_trials(opened, "uniform", uniform)
+    trial_storage.request_trials(opened, "uniform", uniform)
     return job
 
 
@@ -425,7 +427,7 @@ class Search:
         self, seconds: float | None, seed: int, on_trial: Callable[[np.ndarray, int], None]
     ) -> None:
         def report(study: "optuna.Study") -> None:
-            done = [trial.values for trial in studies.completed_in_order(study)]
+            done = [trial.values for trial in trial_storage.completed_in_order(study)]
             on_trial(np.array(done).reshape(-1, 2), self.trials)
 
         workers.run(
@@ -437,13 +439,13 @@ class Search:
             on_trial=report,
         )
         study = self.job.location.open()
-        if not studies.completed_trials(study):
-            raise studies.no_trials_error(study, limited=seconds is not None)
+        if not trial_storage.completed_trials(study):
+            raise trial_storage.no_trials_error(study, limited=seconds is not None)
 
     def front(self, scorers: Scorers, about: Mapping[str, Any]) -> Front:
         """The points that no other beats, and the uniform ones, scored again on fresh samples."""
         scorer = self.job.scorer
-        trials = studies.completed_trials(self.job.location.open())
+        trials = trial_storage.completed_trials(self.job.location.open())
         best, uniform = self._points(trials)
         on_valid, on_test = (
             self._score_again([*best, *uniform], len(trials), again)
@@ -508,8 +510,8 @@ class Search:
         log.info("scoring %d points again, on fresh samples and %s rows", len(params), rows_name)
         report = _quarterly_report(len(params))
         for also_running in (False, True):  # finally also what another machine did not finish
-            studies.request_trials(study, "of", params, also_running=also_running)
-            count = studies.finished_count(study) + studies.waiting_count(study)
+            trial_storage.request_trials(study, "of", params, also_running=also_running)
+            count = trial_storage.finished_count(study) + trial_storage.waiting_count(study)
             workers.run(
                 job,
                 trials=count,
@@ -519,7 +521,7 @@ class Search:
                 only="of",
                 on_trial=report,
             )
-        done = studies.completed_trials(study)
+        done = trial_storage.completed_trials(study)
         scores = {t.user_attrs["of"]: (t.values[0], t.values[1]) for t in done}
         return {number: scores.get(number, (None, None)) for number in params}
 
@@ -530,7 +532,7 @@ def _quarterly_report(count: int) -> Callable[["optuna.Study"], None]:
 
     def report(study: "optuna.Study") -> None:
         nonlocal reported
-        done = studies.finished_count(study)
+        done = trial_storage.finished_count(study)
         if 4 * done // count > 4 * reported // count and done < count:
             log.info("%d of %d points are scored", done, count)
             reported = done

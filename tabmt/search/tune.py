@@ -24,7 +24,7 @@ from tabmt.data.dataset import Dataset, InMemory
 from tabmt.data.infer import Inference, infer_schema
 from tabmt.data.overrides import as_overrides, read_overrides
 from tabmt.data.schema import Schema
-from tabmt.data.typed import in_schema_types
+from tabmt.data.typed_columns import in_schema_types
 from tabmt.errors import UserError
 from tabmt.estimator import TabMT
 from tabmt.evaluation.evaluate import check_target
@@ -32,10 +32,10 @@ from tabmt.evaluation.metrics import fidelity, utility
 from tabmt.evaluation.metrics.encoder import EncodedTable, MetricEncoder
 from tabmt.fingerprint import fingerprint
 from tabmt.method.train import Progress
-from tabmt.model.card import Settings
-from tabmt.search import studies, workers
+from tabmt.model.model_card import Settings
+from tabmt.search import trial_storage, workers
 from tabmt.search.pareto import check_limits, tables_fingerprint
-from tabmt.search.studies import StudyLocation, import_optuna
+from tabmt.search.trial_storage import StudyLocation, import_optuna
 from tabmt.seeds import derive, numpy_stream
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def tune(
             {**(catboost_settings or utility.DEFAULT_SETTINGS), "thread_count": 1},
             seed,
         )
-        studies.claim(job.location.open(), job.description(), stored)
+        trial_storage.claim(job.location.open(), job.description(), stored)
         search = TuneSearch(job, trials, workers or min(trials, parallel.cores()))
         default = search.score_defaults()
         search.run(default, on_trial)
@@ -358,15 +358,15 @@ class TuneSearch:
         score = self._score_settings("first", {"defaults": ({}, seed)})["defaults"]
         if score is None:
             study = self.job.location_beside("first", "defaults").open()
-            raise studies.no_trials_error(study, limited=False)
+            raise trial_storage.no_trials_error(study, limited=False)
         return score
 
     def run(self, default: float, on_trial: Callable[[np.ndarray, int], None]) -> None:
         def report(study: "optuna.Study") -> None:
-            scores = [default, *(t.values[0] for t in studies.completed_in_order(study))]
+            scores = [default, *(t.values[0] for t in trial_storage.completed_in_order(study))]
             on_trial(np.array(scores), self.trials)
 
-        studies.fail_stale_trials(self.job.location.open())
+        trial_storage.fail_stale_trials(self.job.location.open())
         workers.run(
             self.job,
             trials=self.trials - 1,
@@ -380,7 +380,7 @@ class TuneSearch:
         """The best settings, after the best and the defaults were fitted with another seed too."""
         job = self.job
         study = job.location.open()
-        completed = studies.completed_trials(study)
+        completed = trial_storage.completed_trials(study)
         best = max(completed, key=lambda trial: trial.values[0], default=None)
         chosen = {} if best is None or best.values[0] <= default else dict(best.params)
         seed = derive(job.seed, "again") % 2**31
@@ -389,7 +389,7 @@ class TuneSearch:
         default_trial = found = Trial(dict(job.fixed), default, again["defaults"])
         if best is not None and chosen:
             found = Trial({**job.fixed, **chosen}, best.values[0], again[label])
-        tried = 1 + studies.finished_count(study)
+        tried = 1 + trial_storage.finished_count(study)
         return Tuned(
             job.objective,
             better_trial(found, default_trial),
@@ -416,9 +416,9 @@ class TuneSearch:
                 is_search=False,
             )
             study = job.location.open()
-            studies.fail_stale_trials(study)
+            trial_storage.fail_stale_trials(study)
             workers.run(job, trials=1, seconds=None, workers=1, seed=0)
-            values = [trial.values[0] for trial in studies.completed_trials(study)]
+            values = [trial.values[0] for trial in trial_storage.completed_trials(study)]
             scores[label] = values[0] if values else None
         return scores
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tabmt.errors import UserError
-from tabmt.search.studies import (
+from tabmt.search.trial_storage import (
     StudyLocation,
     fail_stale_trials,
     finished_count,

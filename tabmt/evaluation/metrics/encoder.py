@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tabmt.data.plain_values import as_numbers, as_words
 from tabmt.data.schema import Schema
-from tabmt.data.values import as_numbers, as_words
 from tabmt.errors import UserError
 
 MOST_CATEGORIES = 100  # of a column that have a column of the matrix; the others share one

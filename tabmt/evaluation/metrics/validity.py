@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
+from tabmt.data.plain_values import as_words, plain_values
 from tabmt.data.schema import Schema
-from tabmt.data.values import as_words, plain_values
 from tabmt.errors import UserError
 from tabmt.evaluation.metrics.encoder import EncodedTable
 from tabmt.rules.rule import Rule

@@ -17,7 +17,7 @@ from tabmt.evaluation.evaluate import EvaluatedTable, Evaluator
 from tabmt.evaluation.metrics import fidelity
 from tabmt.evaluation.metrics.encoder import EncodedTable
 from tabmt.evaluation.report import charts
-from tabmt.evaluation.scores import Evaluation, Score
+from tabmt.evaluation.results import Evaluation, Score
 
 MOST_COLUMNS = 60  # with a picture
 MOST_BARS = 10

@@ -10,7 +10,7 @@ from torch import Tensor
 from tabmt.config import check_count
 from tabmt.errors import UserError
 from tabmt.method import devices, likelihood
-from tabmt.model.fitted import FittedModel, token_column
+from tabmt.model.fitted_model import FittedModel, token_column
 from tabmt.seeds import derive
 from tabmt.tokens import MASK
 

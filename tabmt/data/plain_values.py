@@ -3,9 +3,16 @@
 import numpy as np
 import pyarrow as pa
 
+from tabmt.data.arrow_types import (
+    is_number,
+    is_text,
+    is_time,
+    plain_array,
+    storage_type,
+    value_type,
+)
 from tabmt.data.missing import nan_to_null, read_text, to_null
 from tabmt.data.schema import Column
-from tabmt.data.types import is_number, is_text, is_time, plain_array, storage_type, value_type
 from tabmt.errors import UserError
 
 

@@ -7,10 +7,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from tabmt.data.arrow_types import is_text, plain_array, value_type
 from tabmt.data.missing import nan_to_null, read_text, to_null
 from tabmt.data.schema import Column, Schema
 from tabmt.data.text_formats import read_type
-from tabmt.data.types import is_text, plain_array, value_type
 from tabmt.errors import UserError
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from tabmt.data.files import replacing, write_text
 from tabmt.evaluation.report import charts
 from tabmt.evaluation.report.report import Picture, environment
-from tabmt.search.front import Front
+from tabmt.search.pareto_front import Front
 
 FRONT, UNIFORM, TRIED = charts.SYNTHETIC, "#d97706", charts.REAL
 TITLES = {

@@ -9,7 +9,7 @@ from tabmt.config import NetworkConfig
 from tabmt.errors import UserError
 from tabmt.method.embedding import Field
 from tabmt.method.networks import Network, build_network
-from tabmt.model.card import ModelCard
+from tabmt.model.model_card import ModelCard
 from tabmt.rules.enforce import RuleSet
 from tabmt.seeds import derive
 

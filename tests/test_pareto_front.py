@@ -14,7 +14,7 @@ from tabmt.data.dataset import Dataset
 from tabmt.data.infer import infer_schema
 from tabmt.evaluation.metrics.encoder import MetricEncoder
 from tabmt.evaluation.metrics.privacy import membership_auc
-from tabmt.search.front import Front, Point, area_added, hypervolume, non_dominated, signs
+from tabmt.search.pareto_front import Front, Point, area_added, hypervolume, non_dominated, signs
 from tests.tables import mixed_frame
 
 points = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=20)
