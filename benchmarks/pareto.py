@@ -49,7 +49,7 @@ def run(name: str, arguments: argparse.Namespace) -> dict[str, object]:
         "test": split.test,
         "trials": arguments.trials,
         "sampler": arguments.sampler,
-        "rows_again": round(arguments.multiple * len(split.train)),
+        "final_rows": round(arguments.multiple * len(split.train)),
         "catboost_settings": split.catboost,
         "storage": None if arguments.storage is None else f"{arguments.storage}-{name}",
         "workers": arguments.workers,

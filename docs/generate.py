@@ -492,7 +492,7 @@ def pareto_table() -> str:
             result["table"],
             str(search["seed"]),
             f"{search['sampler']}, {search['trials']}",
-            f"{search['rows_again']:,}",
+            f"{search['final_rows']:,}",
             pair_text(*paper["TabDDPM"]),
             *chosen_points(result, paper["TabDDPM"]),
             pair_text(*paper["TabMT"]),

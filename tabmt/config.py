@@ -22,7 +22,7 @@ Engine = Literal["local", "ray"]
 SamplerName = Literal["nsga2", "tpe", "gp", "guided", "random"]
 Privacy = Literal["dcr", "closer", "attack"]
 Quality = Literal["mle", "detector"]
-SpaceName = Literal["cpu", "paper"]
+SpaceName = Literal["small", "paper"]
 Objective = Literal["mle", "likelihood"]
 
 
@@ -41,8 +41,9 @@ class CodecConfig:
 
     missing: Missing = option(
         "learned",
-        "missing values are learned and generated, or masked in training and never generated "
-        "(as in the paper)",
+        "learned: missing values are learned and generated; masked: they are masked in training "
+        "and "
+        "never generated (as in the paper)",
         choices=get_args(Missing),
         group="Data",
     )
@@ -54,7 +55,7 @@ class CodecConfig:
     )
     max_bins: int | None = option(
         None,
-        "largest number of codes of a number column  [default: up to 100, fewer for small tables]",
+        "maximum number of bins of a numeric column  [default: up to 100, fewer for small tables]",
         minimum=2,
         type=int,
         group="Data",
@@ -80,8 +81,8 @@ class NetworkConfig:
     dropout: float = option(0.0, "dropout rate", minimum=0.0, below=1.0, auto=True, group="Network")
     smoothing: float = option(
         2.0,
-        "standard deviation, in codes, of the smoothing between the embeddings of neighbouring "
-        "number bins; 0 for none (as in the paper)",
+        "width (standard deviation, in bins) over which neighbouring bins of numbers share their "
+        "embeddings; 0 for none (as in the paper)",
         minimum=0.0,
         group="Network",
     )
@@ -94,10 +95,10 @@ class NetworkConfig:
 class TrainConfig:
     """How the network is trained."""
 
-    steps: int = option(5000, "maximum number of optimizer steps", minimum=0, group="Training")
+    steps: int = option(5000, "maximum number of training steps", minimum=0, group="Training")
     minutes: float | None = option(
         None,
-        "training time in minutes, instead of a number of steps",
+        "maximum training time in minutes; --steps is then ignored",
         minimum=0.0,
         type=float,
         group="Training",
@@ -141,8 +142,8 @@ class TrainConfig:
     )
     finish: float = option(
         0.5,
-        "after an early stop, train on with all rows for this many times the steps of the best "
-        "weights",
+        "after an early stop, go on from the best weights with all rows, for this fraction of the "
+        "steps they took; 0 for none",
         minimum=0.0,
         below=100.0,
         group="Training",
@@ -156,7 +157,7 @@ class TrainConfig:
     )
     target: str | None = option(
         None,
-        "column that will be predicted from the others; it is generated last",
+        "column that you will later predict from the others; it is generated last",
         type=str,
         group="Data",
     )
@@ -184,19 +185,19 @@ class DrawOptions:
     )
     temperature: float | Mapping[str, float] | None = option(
         None,
-        "above 1 more novel values, below 1 more typical ones; for all columns or for one "
-        "[default: 1, or what `tabmt pareto apply` has set]",
+        "above 1 more novel values, below 1 more typical ones; for all columns or for one, where a "
+        "later one overrides  [default: 1, or what `tabmt pareto apply` has set]",
         metavar="T | COLUMN=T",
         multiple=True,
     )
     allow_missing: bool = option(
         True,
         "generate missing values as often as the training table has them, or none",
-        flag="--missing/--no-missing",
+        flag="--allow-missing/--no-missing",
     )
     decode: Decode = option(
         "inside",
-        "draw numbers inside their bin, or return its centre (as in the paper)",
+        "inside: draw numbers inside their bin; centre: return its centre (as in the paper)",
         choices=get_args(Decode),
     )
 
@@ -207,8 +208,9 @@ class SampleOptions(DrawOptions):
 
     where: Mapping[str, Any] | Sequence[str] | str | None = option(
         None,
-        'condition on a column: "age in 30..40", "sex = Female", "city in {Oslo, Bergen}", '
-        '"x is missing"',
+        'condition on a column: "age in 30..40", "age >= 18", "sex = Female", '
+        '"city in {Oslo, Bergen}", "x is missing", "x is not missing"; names with spaces and the '
+        "like in quotes",
         metavar="CONDITION",
         multiple=True,
     )
@@ -312,7 +314,7 @@ def check_count(name: str, value: Any, least: int) -> int:
     """A whole number of at least `least` (numpy's too), or a sentence that says so."""
     is_whole = hasattr(value, "__index__") and not isinstance(value, bool)
     if not is_whole or value < least:
-        raise UserError(f"{name} is {value!r}, but must be a whole number from {least}.")
+        raise UserError(f"{name} is {value!r}, but must be a whole number of at least {least}.")
     return int(value)
 
 

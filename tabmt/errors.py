@@ -19,6 +19,14 @@ class UserError(Exception):
     exit_code = 2
 
 
+def not_installed(what: str, package: str, extra: str) -> UserError:
+    """What to say if an optional package is not there."""
+    return UserError(
+        f"{what} needs {package}: install the extra {extra}, with pip install 'tabmt[{extra}]', or "
+        f"pip install '.[{extra}]' in a clone."
+    )
+
+
 class TrainingError(UserError):
     """Training cannot continue with these settings, for example because the loss became NaN."""
 

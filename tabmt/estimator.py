@@ -246,7 +246,9 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             >>> model.sample_to("rows", 100_000_000, seed=1)
         """
         if options.seed is None:
-            raise UserError("A folder of files needs a seed, so that the same call can continue.")
+            raise UserError(
+                "A folder of files needs a seed, so that an interrupted call can be continued."
+            )
         request = self._request(options, options.where, options.balance)
         described = {
             **{f.name: getattr(options, f.name) for f in dataclasses.fields(options)},

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, get_args
 
 from tabmt.config import Engine
-from tabmt.errors import UserError
+from tabmt.errors import UserError, not_installed
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
@@ -50,7 +50,7 @@ def check(engine: str) -> None:
     if engine not in get_args(Engine):
         raise UserError(f"engine is {engine!r}, but must be one of: {', '.join(get_args(Engine))}.")
     if engine == "ray" and importlib.util.find_spec("ray") is None:
-        raise UserError("The engine 'ray' needs Ray: pip install 'tabmt[ray]'.")
+        raise not_installed("The engine 'ray'", "Ray", "ray")
 
 
 def cores() -> int:

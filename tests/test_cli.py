@@ -139,7 +139,7 @@ def test_mistakes_give_one_sentence_and_exit_code_2(model, people, tmp_path):
         "fit", people, "-o", tmp_path / "m.tabmt", *TINY[:-2], "--heads", 3,
     )  # fmt: skip
     fails_with(
-        f"There is no unfinished run to resume: no file "
+        f"There is no checkpoint to resume from: no file "
         f"{str(tmp_path / 'm.tabmt.checkpoint')!r}.",
         "fit", people, "-o", tmp_path / "m.tabmt", "--resume",
     )  # fmt: skip
@@ -187,7 +187,8 @@ def test_a_killed_fit_resumes_to_the_model_of_an_uninterrupted_one(people, tmp_p
     assert process.returncode == codes[signal_number]
     assert checkpoint.exists() and not killed.exists()
     fails_with(
-        f"There is an unfinished run in {str(checkpoint)!r}. Continue it with --resume, or delete "
+        f"There is a checkpoint of an unfinished fit, {str(checkpoint)!r}. Continue it with "
+        "--resume, or delete "
         "the file to start again.",
         "fit", people, "-o", killed, *settings,
     )  # fmt: skip

@@ -56,7 +56,8 @@ def test_evaluate_gives_the_same_for_one_file_a_folder_and_a_pattern(folder, tmp
         succeeds("evaluate", folder / "few" / way, "--train", folder / "train" / way,
                  "--test", folder / "valid" / way, "--json", output)  # fmt: skip
         (evaluation,) = json.loads(output.read_text())
-        assert evaluation.pop("name") == (Path(way).name if Path(way).exists() else way)
+        path = folder / "few" / way
+        assert evaluation.pop("name") == (path.name if path.exists() else str(path))
         evaluations.append(evaluation)
     assert evaluations[0]["rows"] == {"synthetic": 16, "train": 200, "valid": 200, "test": 60}
     assert evaluations[0] == evaluations[1] == evaluations[2]
@@ -69,7 +70,7 @@ def test_a_pareto_search_gives_the_same_for_one_file_a_folder_and_a_pattern(fold
         succeeds("pareto", "search", folder / "m.tabmt", "--train", folder / "train" / way,
                  "--valid", folder / "valid" / way, "--test", folder / "few" / way,
                  "--target", "group", "--catboost", folder / "catboost.json", "--trials", 1,
-                 "--rows", 50, "--rows-again", 50, "--workers", 1, "-o", output)  # fmt: skip
+                 "--rows", 50, "--final-rows", 50, "--workers", 1, "-o", output)  # fmt: skip
         front = Front.load(output)
         fronts.append((front.points, front.uniform, front.real, front.search["tables"]))
     assert fronts[0] == fronts[1] == fronts[2]

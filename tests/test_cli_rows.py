@@ -62,7 +62,8 @@ def test_a_text_that_means_missing_does_so_in_every_command(tmp_path):
     known = generated(tmp_path, "sample", "-n", 20, "--where", "group is not missing")
     assert known["group"].notna().all()
     fails_with(
-        "Column 'group' is asked to be 'NA', which stands for a missing value there; use "
+        "The condition on column 'group' asks for 'NA', which stands for a missing value there; "
+        "use "
         "missing(), or `is missing` on the command line, and no other values.",
         *("sample", tmp_path / "m.tabmt", "-n", 5, "--where", "group = NA"),
     )
@@ -137,7 +138,8 @@ def test_mistakes_give_one_sentence_and_leave_nothing_behind(folder, tmp_path):
     fails_with("Missing option '--rows' / '-n'.", "sample", model)
     fails_with("Missing option '--keep'.", "like", model, people)
     fails_with(
-        "Column 'group' is asked to be 'd', which the model has not seen; it knows 'a', 'b', 'c'.",
+        "The condition on column 'group' asks for 'd', which the model has not seen; it has seen "
+        "'a', 'b', 'c'.",
         *("sample", model, "-n", 3, "--seed", 1, "--where", "group = d"),
     )
     fails_with(

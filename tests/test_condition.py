@@ -132,7 +132,7 @@ def test_several_plain_values_get_a_sentence(wanted):
     with pytest.raises(UserError) as error:
         parse_conditions({"city": wanted})
     assert str(error.value) == (
-        f"Column 'city' is asked to be {wanted!r}; use one_of(...) for any of several values, "
+        f"The condition on column 'city' is {wanted!r}; use one_of(...) for any of several values, "
         "between(low, high) for a range."
     )
 

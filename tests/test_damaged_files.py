@@ -213,7 +213,7 @@ def test_files_with_wrong_content_are_refused_also_under_optimization(folder):
     }
     parts = "'FILE' is a TabMT model whose parts do not fit together ({}); the file is damaged."
     assert errors["model with a codec array of another length"] == parts.format(
-        "edges and bins differ"
+        "the number of edges does not fit that of bins"
     )
     assert errors["model with centres that are no numbers"] == parts.format(
         "the array centres holds NaN"

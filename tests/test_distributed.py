@@ -93,7 +93,7 @@ def test_one_of_several_processes_encodes_a_large_table(tmp_path):
     (tmp_path / "parts").mkdir()
     for number in range(2):
         mixed_frame().to_parquet(tmp_path / "parts" / f"{number}.parquet")
-    assert torchrun("parts", tmp_path).count("encoded them") == 1
+    assert torchrun("parts", tmp_path).count("encoded the table") == 1
 
 
 def srun(folder: Path, tables: tuple[str, str]) -> list[tuple[int, str]]:
@@ -132,7 +132,7 @@ def test_a_process_does_not_wait_for_one_that_has_failed(tmp_path):
     (first, log), (second, mistake) = srun(tmp_path, ("parts", "nowhere/*.parquet"))
     assert second == 2 and "There are no files in 'nowhere/*.parquet'" in mistake
     assert first == 2, log
-    assert "Another process has ended; its output says why." in log
+    assert "Another process has ended; see its output." in log
     assert not (tmp_path / "m.tabmt").exists()
 
 

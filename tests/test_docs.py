@@ -69,7 +69,8 @@ def commands(group=main, path=()):
 
 @pytest.mark.parametrize(("path", "command"), list(commands()), ids=str)
 def test_every_command_has_an_example_that_it_accepts(path, command):
-    lines = (command.help or "").partition("Example:")[2].strip().splitlines()
+    lines = (command.help or "").replace("Examples:", "Example:").partition("Example:")[2]
+    lines = lines.strip().splitlines()
     assert lines
     for line in lines:
         example = shlex.split(line)

@@ -162,7 +162,8 @@ def test_an_interrupted_fit_resumes_to_what_an_uninterrupted_one_gives(tmp_path)
     with pytest.raises(UserError) as error:
         TabMT(**settings | {"learning_rate": 0.1}).fit(mixed_frame(), checkpoint=path, resume=True)
     assert str(error.value) == (
-        f"The unfinished run in {str(path)!r} has learning_rate 0.0005, this one 0.1. "
+        f"The unfinished run in {str(path)!r} was started with learning_rate 0.0005, "
+        "but this fit has 0.1. "
         "Resume with the same settings, or delete the file to start again."
     )
     with pytest.raises(UserError) as error:
@@ -244,16 +245,17 @@ def test_wrong_settings_get_a_sentence(settings, sentence):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"rows": -1}, "rows is -1, but must be a whole number from 0."),
-        ({"rows": 2.5}, "rows is 2.5, but must be a whole number from 0."),
+        ({"rows": -1}, "rows is -1, but must be a whole number of at least 0."),
+        ({"rows": 2.5}, "rows is 2.5, but must be a whole number of at least 0."),
         (
             {"rows": 1, "temperature": {"hieght": 2}},
-            "A temperature is set for column 'hieght', but the table has: id, group, "
+            "A temperature is set for column 'hieght', which does not exist; the columns are: "
+            "id, group, "
             "height, weight, visits, member, since, city. Did you mean 'height'?",
         ),
         (
             {"rows": 1, "temperature": {"height": -1}},
-            "The temperature of column 'height' is -1, but must be a number from 0 "
+            "The temperature of column 'height' is -1, but must be a number of at least 0 "
             "(1 is the model's own distribution).",
         ),
         ({"rows": 1, "decode": "mean"}, "decode is 'mean', but must be one of: inside, centre."),
@@ -447,7 +449,8 @@ def test_a_target_is_drawn_last(monkeypatch):
     [
         (
             "gruop",
-            "The target is 'gruop', but the table has: id, group, height, weight, visits, "
+            "The target is 'gruop', which does not exist; the columns are: id, group, height, "
+            "weight, visits, "
             "member, since, city. Did you mean 'group'?",
         ),
         (
@@ -476,7 +479,10 @@ def test_wide_and_small_tables_take_more_steps_of_fewer_rows(rows, columns, batc
 def test_a_continued_model_refuses_another_constant():
     table = pd.DataFrame({"x": range(40), "unit": ["kg"] * 40})
     model = TabMT(**TINY).fit(table)
-    with pytest.raises(UserError, match="Column 'unit' has other values than the model saw"):
+    with pytest.raises(
+        UserError,
+        match="The model has seen only kg in column 'unit', but this table has other values",
+    ):
         TabMT(**TINY).fit(table.assign(unit="lb"), continue_from=model)
 
 

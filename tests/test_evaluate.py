@@ -141,7 +141,9 @@ def test_a_column_whose_only_number_is_set_aside_is_left_out():
 
 def test_a_rule_on_a_column_that_only_the_synthetic_table_has_is_refused(real):
     train, test, fresh = real
-    with pytest.raises(UserError, match="The rule 't' names a column 'extra', but the table has:"):
+    with pytest.raises(
+        UserError, match="The rule 't' names a column 'extra', which does not exist;"
+    ):
         evaluate(
             fresh.assign(extra="a"), train, test, rules=[Rule.parse("t", "together(sex, extra)")]
         )
@@ -220,7 +222,7 @@ def test_without_a_test_table_one_is_split_off_and_a_note_says_so(real):
         (
             lambda t: t,
             {"target": "specie"},
-            "The target 'specie' cannot be predicted: the table has: species, island, "
+            "There is no column 'specie' to predict; the columns are: species, island, "
             "bill_length_mm, bill_depth_mm, flipper_length_mm, body_mass_g, sex, year.",
         ),
     ],
@@ -275,7 +277,7 @@ def test_errors_of_catboost_become_notes(real):
     train, test, fresh = real
     found = evaluate(fresh, train, test, target="species", catboost_settings={"colour": "red"})
     assert found["ml_efficiency"].value is None
-    assert found["ml_efficiency"].note.startswith("CatBoost cannot learn this: ")
+    assert found["ml_efficiency"].note.startswith("CatBoost failed: ")
 
 
 def test_of_a_large_table_some_rows_are_evaluated_and_notes_say_so(real, monkeypatch):

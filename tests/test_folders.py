@@ -87,8 +87,8 @@ def test_another_request_for_the_same_folder_is_refused(model, tmp_path):
 
     def differing(name: str) -> str:
         return (
-            f"The folder {str(folder)!r} holds files of another request: {name} differs. Make the "
-            "same request to continue, or name an empty folder."
+            f"The folder {str(folder)!r} contains files of a run with another {name}. "
+            "Repeat that run to continue it, or use an empty folder."
         )
 
     def refused(call: Callable[[], object]) -> str:
@@ -110,7 +110,7 @@ def test_another_request_for_the_same_folder_is_refused(model, tmp_path):
         ),
         (
             {"rows": 10},
-            "A folder of files needs a seed, so that the same call can continue.",
+            "A folder of files needs a seed, so that an interrupted call can be continued.",
         ),
     ):
         assert refused(lambda other=other: model.sample_to(folder, **other)) == sentence
@@ -128,7 +128,7 @@ def test_a_folder_with_other_files_is_refused(model, tmp_path):
     with pytest.raises(UserError) as error:
         model.sample_to(tmp_path / "b", 10, seed=3)
     assert str(error.value) == (
-        f"The folder {str(tmp_path / 'b')!r} holds other files; name an empty one."
+        f"The folder {str(tmp_path / 'b')!r} contains other files; use an empty folder."
     )
 
 
@@ -256,7 +256,7 @@ def test_the_command_line_writes_folders(model, tmp_path):
     for arguments, sentence in (
         (
             ["sample", name, "-n", "50", "-o", out],
-            "A folder of files needs --seed, so that the same command can continue.",
+            "A folder of files needs --seed, so that an interrupted command can be continued.",
         ),
         (
             ["sample", name, "-n", "50", "--seed", "1", "-o", "x.csv", "--engine", "ray"],
@@ -269,8 +269,8 @@ def test_the_command_line_writes_folders(model, tmp_path):
         ),
         (
             ["sample", name, "-n", "60", "--seed", "1", "-o", out],
-            f"The folder {rows!r} holds files of another request: rows differs. Make the same "
-            "request to continue, or name an empty folder.",
+            f"The folder {rows!r} contains files of a run with another rows. Repeat that "
+            "run to continue it, or use an empty folder.",
         ),
     ):
         result = CliRunner().invoke(main, arguments)

@@ -431,7 +431,8 @@ COLUMNS = "id, group, height, weight, visits, member, since, city"
         (
             incomplete(),
             {"columns": ["wieght"]},
-            f"A column to impute is 'wieght', but the table has: {COLUMNS}. Did you mean 'weight'?",
+            f"A column to impute is 'wieght', which does not exist; the columns are: {COLUMNS}. "
+            "Did you mean 'weight'?",
         ),
         (
             incomplete().drop(columns="city"),
@@ -442,12 +443,13 @@ COLUMNS = "id, group, height, weight, visits, member, since, city"
         (
             incomplete().assign(more=1),
             {},
-            "The table has a column 'more', which the model does not know; remove it.",
+            "The table has a column 'more', which the model was not fitted with; remove it.",
         ),
         (
             incomplete().assign(city="Bergn"),
             {},
-            "Column 'city' holds 'Bergn', which the model has not seen; it knows 2 values there. "
+            "Column 'city' holds 'Bergn', which the model has not seen; it has seen 2 values "
+            "there. "
             "Did you mean 'Bergen'?",
         ),
     ],
@@ -462,4 +464,4 @@ def test_a_wrong_request_gets_a_sentence(fitted, frame, options, sentence):
 def test_a_wrong_number_of_draws_gets_a_sentence(fitted, draws):
     with pytest.raises(UserError) as error:
         fitted.impute_many(incomplete(), draws, seed=0)
-    assert str(error.value) == f"draws is {draws}, but must be a whole number from 1."
+    assert str(error.value) == f"draws is {draws}, but must be a whole number of at least 1."

@@ -88,7 +88,7 @@ def test_an_encoded_table_is_used_again(tmp_path, caplog):
     paths = write_parts(mixed_frame(), tmp_path)
     caplog.set_level("INFO", "tabmt")
     models = [TabMT(**TINY).fit(paths, store=tmp_path / "store") for _ in range(2)]
-    assert sum(message.startswith("encoded them in ") for message in caplog.messages) == 1
+    assert sum(message.startswith("encoded the table in ") for message in caplog.messages) == 1
     assert caplog.messages.count(f"using the encoded table in {tmp_path / 'store'}") == 1
     states = [model.model_.net.state_dict() for model in (*models, TabMT(**TINY).fit(paths))]
     for other in states[1:]:
@@ -97,10 +97,11 @@ def test_an_encoded_table_is_used_again(tmp_path, caplog):
         with pytest.raises(UserError) as error:
             TabMT(**TINY, **settings).fit(files, store=tmp_path / "store")
         assert str(error.value) == (
-            f"The folder '{tmp_path / 'store'}' holds the tokens of other files, or of other "
-            "settings or another seed; name another folder, or delete it."
+            f"The folder '{tmp_path / 'store'}' contains a table that was encoded from "
+            "other files, or with other settings or another seed; use another folder, or delete "
+            "this one."
         )
-    with pytest.raises(UserError, match="holds other files; name an empty one"):
+    with pytest.raises(UserError, match="contains other files; use an empty folder"):
         TabMT(**TINY).fit(paths, store=tmp_path)
     (tmp_path / "store" / "content.json").unlink()  # as if the fit had been interrupted
     TabMT(**TINY).fit(paths, store=tmp_path / "store")

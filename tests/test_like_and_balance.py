@@ -81,7 +81,8 @@ def test_the_same_seed_gives_the_same_balanced_rows(model):
     [
         (
             {"balance": "knid"},
-            f"balance names column 'knid', but the table has: {COLUMNS}. Did you mean 'kind'?",
+            f"balance names column 'knid', which does not exist; the columns are: {COLUMNS}. Did "
+            "you mean 'kind'?",
         ),
         (
             {"balance": "size"},
@@ -107,7 +108,8 @@ def test_the_same_seed_gives_the_same_balanced_rows(model):
         ({"balance": {"kind": {}}}, "The shares of column 'kind' are all 0."),
         (
             {"balance": {"kind": {"ant": 1, "bea": 1}}},
-            "Column 'kind' is asked to be 'bea', which the model has not seen; closest are 'bee'.",
+            "The condition on column 'kind' asks for 'bea', which the model has not seen; "
+            "closest are 'bee'.",
         ),
         (
             {"balance": "kind", "where": {"kind": "ant"}},
@@ -253,13 +255,14 @@ def test_categories_of_a_prompted_column_stay_as_they_were(fitted):
         (
             LIKE,
             {"keep": ["knid"]},
-            f"keep names column 'knid', but the table has: {COLUMNS}. Did you mean 'kind'?",
+            f"keep names column 'knid', which does not exist; the columns are: {COLUMNS}. Did "
+            "you mean 'kind'?",
         ),
         (frame().head(0), {"keep": 2}, "The table of rows to imitate has no rows."),
         (
             LIKE,
             {"keep": 2, "rows": -5},
-            "rows is -5, but must be a whole number from 0.",
+            "rows is -5, but must be a whole number of at least 0.",
         ),
     ],
 )
@@ -272,7 +275,7 @@ def test_a_wrong_request_for_rows_like_others_gets_a_sentence(either, table, opt
 def test_the_number_of_rows_must_be_a_whole_number(either):
     with pytest.raises(UserError) as error:
         either.sample(None, seed=0)
-    assert str(error.value) == "rows is None, but must be a whole number from 0."
+    assert str(error.value) == "rows is None, but must be a whole number of at least 0."
 
 
 @pytest.mark.parametrize("option", ["like", "prompts", "keep"])
@@ -297,12 +300,12 @@ def test_completed_rows_take_no_conditions(either, options):
     [
         (
             pd.DataFrame({"kind": ["bea"]}),
-            "Column 'kind' holds 'bea', which the model has not seen; it knows 3 values there. "
+            "Column 'kind' holds 'bea', which the model has not seen; it has seen 3 values there. "
             "Did you mean 'bee'?",
         ),
         (
             pd.DataFrame({"king": ["bee"]}),
-            "The table has a column 'king', which the model does not know; remove it.",
+            "The table has a column 'king', which the model was not fitted with; remove it.",
         ),
     ],
 )

@@ -48,7 +48,8 @@ TABLE = {"age": [1, 2, 3, 4], "city": ["a", "b", "a", None]}
 WRONG_ENTRIES = [
     (
         {"columns": [{"name": "aeg", "kind": "numeric"}]},
-        "The schema has a column 'aeg', but the table has: age, city. Did you mean 'age'?",
+        "The schema has a column 'aeg', which does not exist; the columns are: age, city. Did "
+        "you mean 'age'?",
     ),
     (
         {"columns": [{"name": "age", "kind": "number"}]},
@@ -68,11 +69,11 @@ WRONG_ENTRIES = [
     (
         {"columns": [{"name": "age", "max_bins": 1}]},
         "The schema sets max_bins of column 'age' to 1; "
-        "it must be a whole number from 2 to 2147483648.",
+        "it must be a whole number of at least 2 to 2147483648.",
     ),
     (
         {"columns": [{"name": "age", "colour": "red"}]},
-        "The schema of column 'age' has an entry 'colour'; "
+        "The schema of column 'age' has an unknown entry 'colour'; "
         "you can set: kind, missing, missing_text, decimals, quantizer, max_bins.",
     ),
     (
@@ -96,7 +97,7 @@ WRONG_ENTRIES = [
     ),
     (
         {"missingtext": "NA"},
-        "The schema has an entry 'missingtext', but can have: columns, rules, missing_text.",
+        "The schema has an unknown entry 'missingtext'; it can have: columns, rules, missing_text.",
     ),
     (
         ["age"],
@@ -123,20 +124,21 @@ WRONG_MISSING_TEXTS = [
     (
         pa.array(["1", "NA", "150", "-9"]),
         "-9",
-        "Column 'x' writes missing values as 'NA', but the schema sets missing_text to '-9'. "
-        "Write them all alike, or set missing_text of this column to null.",
+        "Column 'x' contains 'NA' for missing values, but the schema sets missing_text to '-9'. "
+        "Use one spelling in the table, or set missing_text of this column to null.",
     ),
     (
         pa.array(["1", "2", "150", "NA", "unknown", None]),
         "unknown",
-        "Column 'x' writes missing values as 'NA', but the schema sets missing_text to 'unknown'. "
-        "Write them all alike, or set missing_text of this column to null.",
+        "Column 'x' contains 'NA' for missing values, but the schema sets missing_text to "
+        "'unknown'. "
+        "Use one spelling in the table, or set missing_text of this column to null.",
     ),
     (
         pa.array(["a", "NA", "a"]).dictionary_encode(),
         "NA",
-        "The schema says that 'NA' is missing, but column 'x' is not text: it is declared as "
-        "categories. Convert it to text, or set its missing_text to null.",
+        "missing_text ('NA') is for text columns, but column 'x' has a categorical type. Convert "
+        "it to text, or set its missing_text to null.",
     ),
 ]
 

@@ -294,8 +294,8 @@ def test_trials_of_another_search_are_not_continued(folder, tmp_path):
     with pytest.raises(UserError) as error:
         search(folder, storage=storage, trials=2, rows=61)
     assert str(error.value) == (
-        f"The trials in {storage!r} were made with rows 60, not 61. Continue with the same, or "
-        "name another storage or study."
+        f"The trials in {storage!r} were made with rows 60, not 61. Use the same value to "
+        "continue, or another storage or study."
     )
 
 
@@ -304,14 +304,14 @@ def test_trials_of_another_search_are_not_continued(folder, tmp_path):
     [
         ({"sampler": "nsga9"}, "sampler is 'nsga9', but must be one of: nsga2, tpe, gp, guided"),
         ({"privacy": "mle"}, "privacy is 'mle', but must be one of: dcr, closer, attack."),
-        ({"trials": 0}, "trials is 0, but must be a whole number from 1."),
+        ({"trials": 0}, "trials is 0, but must be a whole number of at least 1."),
         ({"minutes": 0}, "minutes is 0, but must be a number above 0."),
         ({"minutes": "x"}, "minutes is 'x', but must be a number above 0."),
         ({"storage": "no/such/trials"}, "There is no folder"),
         ({"storage": "nosql://x/y"}, "The storage 'nosql://x/y' cannot be used:"),
         (
             {"catboost_settings": {"num_trees": "5"}},
-            "CatBoost's iterations are '5', but must be a whole number from 1.",
+            "CatBoost's iterations are '5', but must be a whole number of at least 1.",
         ),
     ],
 )
@@ -345,7 +345,11 @@ def test_without_optuna_a_search_says_what_to_install(folder, front, tmp_path):
     done = run("search", model, "--train", folder / "train.csv", "--valid", folder / "val.csv",
                "--target", "species", "-o", "other.json")  # fmt: skip
     assert done.returncode == 2
-    assert done.stderr.strip() == "Error: A search needs Optuna: pip install 'tabmt[search]'."
+    assert (
+        done.stderr.strip()
+        == "Error: A search needs Optuna: install the extra search, with pip install "
+        "'tabmt[search]', or pip install '.[search]' in a clone."
+    )
     done = run("apply", "front.json", model, "--point", 1, "-o", "private.tabmt")
     assert done.returncode == 0, done.stderr
 
@@ -364,7 +368,7 @@ def test_apply_and_show_on_the_command_line(front, folder, tmp_path):
     quality = sorted(p.valid_quality for p in front.points)[0]
     output = tabmt("apply", tmp_path / "front.json", folder / "model.tabmt", "--quality", quality,
                    "-o", tmp_path / "private.tabmt")  # fmt: skip
-    assert "on test rows, by which nothing was chosen" in output
+    assert "on test rows, which were not used to choose" in output
     stored = TabMT.load(tmp_path / "private.tabmt").card_.temperatures
     assert stored == front.choose(quality=quality).temperatures
     assert f"point {front.points.index(front.choose(quality=quality)) + 1}: dcr" in output
@@ -373,10 +377,10 @@ def test_apply_and_show_on_the_command_line(front, folder, tmp_path):
                    tmp_path / "private.tabmt")  # fmt: skip
     assert "another fit" not in output
     most = front.real["valid_quality"] + 1
-    tabmt("apply", tmp_path / "front.json", folder / "model.tabmt", "--loss", most, "-o",
+    tabmt("apply", tmp_path / "front.json", folder / "model.tabmt", "--quality-loss", most, "-o",
           tmp_path / "private.tabmt")  # fmt: skip
     stored = TabMT.load(tmp_path / "private.tabmt").card_.temperatures
-    assert stored == front.choose(loss=most).temperatures
+    assert stored == front.choose(quality_loss=most).temperatures
     for name, start in (("a.svg", b"<svg"), ("a.png", b"\x89PNG"), ("a.html", b"<!doctype html>")):
         tabmt("show", tmp_path / "front.json", "-o", tmp_path / name)
         assert (tmp_path / name).read_bytes().startswith(start)
@@ -399,7 +403,7 @@ def test_a_search_overwrites_no_file_that_it_reads(folder, tmp_path):
              "--valid", str(folder / "val.csv"), "-o", str(settings), *map(str, more)],
         )  # fmt: skip
         assert done.exit_code == 2
-        sentence = f"{str(settings)!r} would overwrite another file of this command."
+        sentence = f"{str(settings)!r} is used twice: this command also reads or writes it."
         assert sentence in " ".join(done.output.split())
     assert json.loads(settings.read_text()) == FAST
 

@@ -121,8 +121,8 @@ UNIFORM = [point(0.5, 0.95, 0.7), point(1.5, 0.7, 1.2)]
         ({"quality": 0.5}, POINTS[3]),
         ({"quality": 0.93}, UNIFORM[0]),  # no point of the front is so good
         ({"quality": 0.9}, POINTS[0]),
-        ({"loss": 0.1}, POINTS[1]),
-        ({"loss": -0.03}, UNIFORM[0]),
+        ({"quality_loss": 0.1}, POINTS[1]),
+        ({"quality_loss": -0.03}, UNIFORM[0]),
         ({"privacy": 0.4}, UNIFORM[0]),
         ({"privacy": 0.9}, POINTS[0]),
         ({"privacy": 2.5}, POINTS[3]),
@@ -146,7 +146,7 @@ def test_scores_of_which_less_is_better_are_chosen_the_other_way_round():
     assert front.choose(quality=0.75) is points[1]
     assert front.choose(quality=0.9) is points[3]
     assert front.choose(privacy=0.65) is points[3]
-    assert front.choose(loss=-0.2) is points[1]  # real rows have 0.9
+    assert front.choose(quality_loss=-0.2) is points[1]  # real rows have 0.9
 
 
 def test_a_point_whose_scoring_failed_is_not_chosen():
@@ -161,8 +161,11 @@ def test_a_point_whose_scoring_failed_is_not_chosen():
 @pytest.mark.parametrize(
     ("criteria", "sentence"),
     [
-        ({}, "Choose a point by one of: quality, loss, privacy, point."),
-        ({"quality": 0.5, "point": 1}, "Choose a point by one of: quality, loss, privacy, point."),
+        ({}, "Choose a point by one of: quality, quality_loss, privacy, point."),
+        (
+            {"quality": 0.5, "point": 1},
+            "Choose a point by one of: quality, quality_loss, privacy, point.",
+        ),
         ({"quality": 2.0}, "No point of the front has mle at least 2; the best has 0.95."),
         ({"privacy": 99.0}, "No point of the front has dcr at least 99; the best has 4."),
         ({"point": 0}, "The point is 0, but the front has the points 1 to 4."),

@@ -400,7 +400,9 @@ def test_orders_must_be_a_whole_number_from_1(model, orders):
     for score in (model.log_prob, model.score):
         with pytest.raises(UserError) as error:
             score(frame(), orders=orders)
-        assert str(error.value) == f"orders is {orders!r}, but must be a whole number from 1."
+        assert (
+            str(error.value) == f"orders is {orders!r}, but must be a whole number of at least 1."
+        )
 
 
 HAS = "id, group, height, weight, visits, member, since, city"
@@ -409,7 +411,11 @@ HAS = "id, group, height, weight, visits, member, since, city"
 @pytest.mark.parametrize(
     ("column", "sentence"),
     [
-        ("gruop", f"The column is 'gruop', but the table has: {HAS}. Did you mean 'group'?"),
+        (
+            "gruop",
+            f"The column is 'gruop', which does not exist; the columns are: {HAS}. Did you mean "
+            "'group'?",
+        ),
         (
             "id",
             "The column is 'id', but a column of kind id is not learned; name another column, or "
@@ -437,7 +443,7 @@ def test_a_table_of_other_columns_gets_a_sentence(fitted):
         with pytest.raises(UserError) as error:
             use(mixed_frame(5).assign(more=1))
         assert str(error.value) == (
-            "The table has a column 'more', which the model does not know; remove it."
+            "The table has a column 'more', which the model was not fitted with; remove it."
         )
 
 

@@ -49,9 +49,15 @@ def test_rows_that_violate_a_rule_are_found_and_rows_with_missing_values_cannot(
         ("not a", None),
         ("a is b", None),
         ("1 / 0 > a", None),
-        ("a", "The rule 'r' is not true or false: 'a'."),
-        ("if a then b > 1", "The rule 'r' is not true or false: 'if a then b > 1'."),
-        ("__column5 > 1", "The rule 'r' may not name a column __column...: '__column5 > 1'."),
+        ("a", "The rule 'r' must be a comparison, which is true or false: 'a'."),
+        (
+            "if a then b > 1",
+            "The rule 'r' must be a comparison, which is true or false: 'if a then b > 1'.",
+        ),
+        (
+            "__column5 > 1",
+            "The rule 'r' contains '__column', which is a reserved name: '__column5 > 1'.",
+        ),
         (
             "open('x') == 1",
             "The rule 'r' names a column 'open' that does not exist.",
@@ -62,7 +68,9 @@ def test_a_rule_that_cannot_be_evaluated_gets_a_sentence(text, sentence):
     with pytest.raises(UserError) as error:
         Rule.parse("r", text).violations(COLUMNS, MISSING)
     if sentence is None:
-        assert str(error.value).startswith(f"The rule 'r' does not fit its columns: {text!r} (")
+        assert str(error.value).startswith(
+            f"The rule 'r' cannot be applied to its columns: {text!r} ("
+        )
     else:
         assert str(error.value) == sentence
 
@@ -85,7 +93,7 @@ def test_quoted_numbers_are_numbers_to_columns_of_numbers(text, violated):
     missing = dict.fromkeys(columns, np.array([False, False]))
     rule = Rule.parse("r", text)
     if violated is None:
-        with pytest.raises(UserError, match="does not fit its columns"):
+        with pytest.raises(UserError, match="cannot be applied to its columns"):
             rule.violations(columns, missing)
     else:
         assert rule.violations(columns, missing).tolist() == violated
@@ -97,7 +105,7 @@ def test_text_matches_a_pattern_as_a_whole():
     assert not Rule.parse("r", r"matches(word, 'a\.b')").violations(columns, missing).any()
     assert Rule.parse("r", "matches(word, 'a')").violations(columns, missing).all()
     for text, sentence in (
-        ("matches(x, 'a')", "does not fit its columns"),
+        ("matches(x, 'a')", "cannot be applied to its columns"),
         ("matches(word, '(')", "has a pattern that cannot be read"),
         ("matches(word)", "contains 'matches\\(word\\)', which is not allowed"),
     ):

@@ -126,5 +126,5 @@ def test_a_value_between_tens_gets_a_sentence_that_names_the_step(model):
     with pytest.raises(UserError) as error:
         model.sample(3, seed=0, where={"tens": 35})
     assert str(error.value) == (
-        "Column 'tens' is asked to be 35, but its values are multiples of 10."
+        "The condition on column 'tens' asks for 35, but its values are multiples of 10."
     )

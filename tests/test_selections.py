@@ -296,8 +296,8 @@ def test_missing_cannot_be_asked_for_if_it_is_not_allowed(either):
     with pytest.raises(UserError) as error:
         either.sample(5, allow_missing=False, where={"kind": missing()})
     assert str(error.value) == (
-        "Column 'kind' is asked to be missing, but no missing values are allowed; ask for one of "
-        "the two."
+        "The condition on column 'kind' asks for missing values, but none are allowed; change "
+        "one of the two."
     )
 
 
@@ -347,70 +347,95 @@ def test_a_column_is_drawn_last_as_the_target_unless_it_has_a_condition():
 WRONG = [
     (
         {"kind": "bea"},
-        "Column 'kind' is asked to be 'bea', which the model has not seen; closest are 'bee'.",
+        "The condition on column 'kind' asks for 'bea', which the model has not seen; closest "
+        "are 'bee'.",
     ),
     (
         {"kind": one_of("ant", "catt")},
-        "Column 'kind' is asked to be 'catt', which the model has not seen; closest are 'cat', "
+        "The condition on column 'kind' asks for 'catt', which the model has not seen; closest "
+        "are 'cat', "
         "'ant'.",
     ),
     (
         {"kind": "zebra"},
-        "Column 'kind' is asked to be 'zebra', which the model has not seen; it knows 'ant', "
+        "The condition on column 'kind' asks for 'zebra', which the model has not seen; it has "
+        "seen 'ant', "
         "'bee', 'cat'.",
     ),
-    ({"kind": 3}, "Column 'kind' is asked to be 3, but it holds text."),
+    ({"kind": 3}, "The condition on column 'kind' asks for 3, but the column holds text."),
     (
         {"kind": between("a", "b")},
-        "Column 'kind' is asked for by a range, but holds text; name its values: 'ant', 'bee', "
+        "The condition on column 'kind' is a range, but the column holds text; use its values: "
+        "'ant', 'bee', "
         "'cat'.",
     ),
     (
         {"flag": between(False, True)},
-        "Column 'flag' is asked for by a range, but holds true or false; name its values: "
+        "The condition on column 'flag' is a range, but the column holds true or false; use its "
+        "values: "
         "'False', 'True'.",
     ),
-    ({"flag": 1}, "Column 'flag' is asked to be 1, but it holds true or false."),
-    ({"flag": "maybe"}, "Column 'flag' is asked to be 'maybe', but it holds true or false."),
-    ({"size": 7.5}, "Column 'size' is asked to be 7.5, but it holds int64."),
-    ({"size": "many"}, "Column 'size' is asked to be 'many', but it holds int64."),
-    ({"size": True}, "Column 'size' is asked to be True, but it holds int64."),
+    ({"flag": 1}, "The condition on column 'flag' asks for 1, but the column holds true or false."),
+    (
+        {"flag": "maybe"},
+        "The condition on column 'flag' asks for 'maybe', but the column holds true or false.",
+    ),
+    ({"size": 7.5}, "The condition on column 'size' asks for 7.5, but the column holds int64."),
+    (
+        {"size": "many"},
+        "The condition on column 'size' asks for 'many', but the column holds int64.",
+    ),
+    ({"size": True}, "The condition on column 'size' asks for True, but the column holds int64."),
     (
         {"size": 1000},
-        "Column 'size' is asked to be 1000, which the model does not know; nearest is 25, and it "
-        "knows 0 to 25.",
+        "The condition on column 'size' asks for 1000, which the model cannot generate; nearest is "
+        "25, in a range of 0 to 25.",
     ),
     (
         {"size": between(3, 2)},
-        "Column 'size' is asked to be from 3 to 2, but the model has no value there; it knows 0 "
+        "The condition on column 'size' asks for values from 3 to 2, but the model has none "
+        "there; its range is 0 "
         "to 25.",
     ),
     (
         ["size >= 12", "size <= 3"],
-        "Column 'size' is asked to be from 12 to 3, but the model has no value there; it knows 0 "
+        "The condition on column 'size' asks for values from 12 to 3, but the model has none "
+        "there; its range is 0 "
         "to 25.",
     ),
     (
         {"size": between(7, 8, closed="neither")},
-        "Column 'size' is asked to be from 7 to 8, but the model has no value there; it knows 0 "
+        "The condition on column 'size' asks for values from 7 to 8, but the model has none "
+        "there; its range is 0 "
         "to 25.",
     ),
     (
         {"size": between(100)},
-        "Column 'size' is asked to be from 100, but the model has no value there; it knows 0 to "
+        "The condition on column 'size' asks for values from 100, but the model has none there; "
+        "its range is 0 to "
         "25.",
     ),
-    ({"size": between("few")}, "Column 'size' is asked to be 'few', but it holds int64."),
+    (
+        {"size": between("few")},
+        "The condition on column 'size' asks for 'few', but the column holds int64.",
+    ),
     (
         {"size": missing()},
-        "Column 'size' is asked to be missing, but it had no missing values in the training table.",
+        "The condition on column 'size' asks for missing values, but the training table has none "
+        "there.",
     ),
     (
         {"price": 3.44},
-        "Column 'price' is asked to be 3.44, but its values are rounded to 1 decimal.",
+        "The condition on column 'price' asks for 3.44, but its values are rounded to 1 decimal.",
     ),
-    ({"ratio": "abc"}, "Column 'ratio' is asked to be 'abc', but it holds numbers."),
-    ({"day": "yesterday"}, "Column 'day' is asked to be 'yesterday', but it holds timestamp[us]."),
+    (
+        {"ratio": "abc"},
+        "The condition on column 'ratio' asks for 'abc', but the column holds numbers.",
+    ),
+    (
+        {"day": "yesterday"},
+        "The condition on column 'day' asks for 'yesterday', but the column holds timestamp[us].",
+    ),
     (
         {"id": 3},
         "Column 'id' is an id, whose values are generated for each row; no value can be asked for. "
@@ -418,11 +443,13 @@ WRONG = [
     ),
     (
         {"same": "y"},
-        "Column 'same' is asked to be 'y', which the model has not seen; it knows 'x'.",
+        "The condition on column 'same' asks for 'y', which the model has not seen; it has seen "
+        "'x'.",
     ),
     (
         {"sise": 4},
-        f"A condition names column 'sise', but the table has: {COLUMNS}. Did you mean 'size'?",
+        f"A condition names column 'sise', which does not exist; the columns are: {COLUMNS}. Did "
+        "you mean 'size'?",
     ),
     (
         ["price is maybe"],
@@ -443,7 +470,7 @@ def test_a_condition_that_cannot_be_met_gets_a_sentence(either, asked, sentence)
 @pytest.mark.parametrize("column", ["kind", "size", "price", "day"])
 @pytest.mark.parametrize("nothing", [None, float("nan")])
 def test_a_missing_value_as_a_plain_value_is_an_error(either, column, nothing):
-    with pytest.raises(UserError, match=f"^Column '{column}' is asked to be {nothing}"):
+    with pytest.raises(UserError, match=f"^The condition on column '{column}' asks for {nothing}"):
         either.sample(5, seed=0, where={column: nothing})
 
 
@@ -452,7 +479,7 @@ def test_missing_cannot_be_asked_for_if_missing_values_were_masked():
     with pytest.raises(UserError) as error:
         fitted.sample(5, seed=0, where={"price": missing()})
     assert str(error.value) == (
-        "Column 'price' is asked to be missing, but its missing values were masked in training "
+        "The condition on column 'price' asks for missing values, but they were masked in training "
         "and are never generated; fit with missing values learned."
     )
 

@@ -187,7 +187,7 @@ def test_new_rows_are_encoded_with_the_codes_of_the_fit(caplog):
         tokens_of(codec, pa.table({"age": [70, None], "city": ["Oslo", "Oslo"]}))
     assert caplog.messages == [
         "Column 'age' has 1 missing values, but had none when the model was fitted; they are "
-        "treated as unknown.",
+        "masked, as if they were not given.",
         "Column 'age' has values outside the range that the model has seen; each is replaced by "
         "the nearest value in range (1 of the first 1 values).",
     ]
@@ -198,7 +198,7 @@ def test_new_rows_are_encoded_with_the_codes_of_the_fit(caplog):
     [
         (
             {"age": [1], "city": ["Olso"]},
-            "Column 'city' holds 'Olso', which the model has not seen; it knows 2 values there. "
+            "Column 'city' holds 'Olso', which the model has not seen; it has seen 2 values there. "
             "Did you mean 'Oslo'?",
         ),
         (
@@ -207,7 +207,7 @@ def test_new_rows_are_encoded_with_the_codes_of_the_fit(caplog):
         ),
         (
             {"age": [1], "city": ["Oslo"], "x": [1]},
-            "The table has a column 'x', which the model does not know; remove it.",
+            "The table has a column 'x', which the model was not fitted with; remove it.",
         ),
     ],
 )

@@ -42,7 +42,7 @@ def test_the_best_trial_is_found_and_compared_with_the_defaults(table, tmp_path,
     assert found.best == (found.default if lost else found.found)
     assert found.best.score_again is not None and found.default.score_again is not None
     assert found.tried == 4 and len(trials) + found.pruned == 3
-    assert not scores or set(trials[0].params) == set(SPACES["cpu"])
+    assert not scores or set(trials[0].params) == set(SPACES["small"])
 
 
 def test_tuning_continues_with_the_trials_in_the_storage(table, tmp_path):
@@ -86,10 +86,13 @@ def test_the_best_settings_are_written_as_a_file_that_fit_accepts(table, tmp_pat
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("widht = 3", "sets 'widht', but the settings are: missing, quantizer, max_bins, network,"),
+        (
+            "widht = 3",
+            "has 'widht', which is not a setting; the settings are: missing, quantizer, max_bins,",
+        ),
         ("width = ", "is not valid TOML"),
         ('width = "wide"', "width is 'wide', but must be a whole number."),
-        (None, "There is no configuration file"),
+        (None, "There is no settings file"),
     ],
 )
 def test_a_bad_configuration_is_refused(table, tmp_path, text, sentence):
@@ -109,14 +112,17 @@ def test_a_bad_configuration_is_refused(table, tmp_path, text, sentence):
     ("options", "sentence"),
     [
         ({"objective": "mle"}, "The objective mle needs a target: the column that is predicted."),
-        ({"space": "gpu"}, "space is 'gpu', but must be one of: cpu, paper."),
-        ({"trials": 0}, "trials is 0, but must be a whole number from 1."),
+        ({"space": "gpu"}, "space is 'gpu', but must be one of: small, paper."),
+        ({"trials": 0}, "trials is 0, but must be a whole number of at least 1."),
         ({"fixed": {"width": 0}}, "width is 0, but must be at least 1."),
         (
             {"fixed": {"wdith": 3}},
-            "'wdith' is fixed, but the settings are: batch_size, checkpoint_e",
+            "'wdith' is not a setting; the settings are: batch_size, checkpoint_e",
         ),
-        ({"target": "speceis"}, "The target 'speceis' cannot be predicted: the table has: species"),
+        (
+            {"target": "speceis"},
+            "There is no column 'speceis' to predict; the columns are: species",
+        ),
     ],
 )
 def test_a_search_with_invalid_options_is_refused(table, options, sentence):
@@ -171,7 +177,7 @@ def test_a_model_does_not_replace_a_file_of_another_kind(table, tmp_path, ending
     for command in ("fit", "tune"):
         output = tmp_path / f"table.{ending}"
         done = CliRunner().invoke(main, [command, str(tmp_path / "table.csv"), "-o", str(output)])
-        assert done.exit_code == 2 and "name the model NAME.tabmt." in done.output
+        assert done.exit_code == 2 and "call the model NAME.tabmt." in done.output
     assert pd.read_csv(tmp_path / "table.csv").equals(table.reset_index(drop=True))
 
 
@@ -190,7 +196,7 @@ def test_settings_that_win_with_one_seed_only_are_not_chosen(score_again, chosen
 
 
 def test_a_seed_cannot_be_fixed(table):
-    with pytest.raises(UserError, match="'seed' is fixed, but the best settings are fitted with"):
+    with pytest.raises(UserError, match="seed cannot be fixed: the best settings are fitted with"):
         tune(table, "species", trials=2, fixed={"seed": 3})
 
 

@@ -165,7 +165,7 @@ def test_trials_given_up_by_others_and_scores_that_are_no_numbers_do_not_count(
     workers.run(job, trials=3, seconds=None, workers=1, seed=0)
     study = job.location.open()
     assert [trial.state.name for trial in study.trials] == ["FAIL", "COMPLETE", "FAIL"]
-    assert "Trial 0 was given up by another process." in caplog.text
+    assert "Trial 0 was marked as failed by another process." in caplog.text
     assert study.trials[2].user_attrs["error"] == (
         "The scores are [nan]: too few rows to evaluate or to learn from."
     )

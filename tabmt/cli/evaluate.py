@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from tabmt.cli.console import show_table, training_progress
+from tabmt.cli.options import file_option
 from tabmt.errors import UserError
 from tabmt.json_files import read_json
 
@@ -15,18 +16,26 @@ log = logging.getLogger(__name__)
 
 @click.command()
 @click.argument("synthetic", nargs=-1, required=True)
-@click.option("--train", required=True, help="real table on which the generator was trained")
-@click.option("--test", help="real rows that the generator has not seen")
-@click.option("--valid", help="real rows for CatBoost's early stopping")
+@file_option("--train", required=True, help="real table on which the generator was trained")
+@file_option(
+    "--test",
+    help="real rows that the generator has not seen  [default: some of --train; scores then look "
+    "better than they are]",
+)
+@file_option("--valid", help="real rows for CatBoost's early stopping  [default: some of --train]")
 @click.option("--target", help="column to predict, for ML efficiency")
-@click.option("--schema", help="schema file that `fit` was given: kinds, missing values, rules")
-@click.option("--rules", "rules_file", help='JSON file {"name": "end >= start", ...}')
-@click.option("--catboost", "catboost_file", help="JSON file of CatBoost settings")
-@click.option("--paper", is_flag=True, help="ML efficiency as in the paper: 50 models, slow")
+@file_option("--schema", help="schema file that `fit` was given: kinds, missing values, rules")
+@file_option("--rules", "rules_file", help='more rules: a JSON file {"name": "end >= start", ...}')
+@file_option("--catboost", "catboost_file", help="JSON file of CatBoost settings")
+@click.option(
+    "--paper",
+    is_flag=True,
+    help="ML efficiency as in the paper: 50 models on 40 times the training rows, slow",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="random seed of the metrics")
-@click.option("--json", "json_file", help="write all scores to this file")
-@click.option("--report", "report_file", help="write an HTML report to this file")
-@click.option("--front", "front_file", help="front of `tabmt pareto search` to add to the report")
+@file_option("--json", "json_file", help="write all scores to this file")
+@file_option("--report", "report_file", help="write an HTML report to this file")
+@file_option("--front", "front_file", help="front of `tabmt pareto search` to add to the report")
 def evaluate(
     synthetic: tuple[str, ...],
     train: str,
@@ -44,8 +53,8 @@ def evaluate(
 ) -> None:
     """Compare SYNTHETIC tables with real ones.
 
-    Measures how good and how private they are. They may come from any generator. Every score is
-    shown beside the score of fresh real rows.
+    Measures how good and how private they are. They may come from any generator. With --test, every
+    score is shown beside that of real rows which the generator has not seen.
 
     \b
     Example:
@@ -95,8 +104,15 @@ def _table_name(path: str) -> str:
 
 
 @click.command()
-@click.option("--output", "-o", default="demo", show_default=True, help="folder for the results")
-@click.option("--minutes", type=float, default=1.0, show_default=True, help="training time")
+@file_option(
+    "--output",
+    "-o",
+    metavar="FOLDER",
+    default="demo",
+    show_default=True,
+    help="folder for the results",
+)
+@click.option("--minutes", type=float, default=1.0, show_default=True, help="maximum training time")
 @click.option("--seed", type=int, default=0, show_default=True, help="random seed")
 def demo(output: str, minutes: float, seed: int) -> None:
     """Fit, sample and evaluate an embedded real table.

@@ -13,6 +13,7 @@ from tabmt.cli.options import (
     GroupedCommand,
     GroupedOption,
     engine_option,
+    file_option,
     given_on_command_line,
     model_to_write,
     options_from,
@@ -26,14 +27,16 @@ log = logging.getLogger(__name__)
 
 @click.command()
 @click.argument("table")
-@click.option("--output", "-o", help="write to this file instead of standard output")
-@click.option("--schema", "overrides", help="schema file with your changes to the inferred schema")
+@file_option("--output", "-o", help="write to this file instead of standard output")
+@file_option(
+    "--schema", "overrides", help="schema file with your changes, to check and show with the rest"
+)
 @click.option(
     "--missing",
     type=click.Choice(get_args(Missing)),
     default=CodecConfig.missing,
     show_default=True,
-    help="what the schema says about columns with missing values",
+    help="how missing values will be treated, as in `fit --missing`",
 )
 def schema(table: str, output: str | None, overrides: str | None, missing: Any) -> None:
     """Show the kind of each column of TABLE, and why.
@@ -59,7 +62,7 @@ def schema(table: str, output: str | None, overrides: str | None, missing: Any) 
 
 @click.command(cls=GroupedCommand)
 @click.argument("table")
-@click.option(
+@file_option(
     "--output",
     "-o",
     required=True,
@@ -72,28 +75,28 @@ def schema(table: str, output: str | None, overrides: str | None, missing: Any) 
     is_flag=True,
     cls=GroupedOption,
     group="Output",
-    help="continue an interrupted fit of the same model file",
+    help="finish an interrupted fit that wrote to the same --output",
 )
-@click.option(
+@file_option(
     "--schema",
     "schema_file",
     cls=GroupedOption,
     group="Data",
     help="schema file, as `tabmt schema` writes it",
 )
-@click.option(
+@file_option(
     "--from",
     "start",
     cls=GroupedOption,
     group="Data",
-    help="continue training this model on new rows, with its schema",
+    help="model whose weights, schema and network are the start for training on TABLE",
 )
-@click.option(
+@file_option(
     "--config",
     "config_file",
     cls=GroupedOption,
     group="Training",
-    help="TOML file of settings, or a preset of the paper: S, M, L",
+    help="TOML file of settings, or one of the paper's presets: S, M, L",
 )
 @click.option(
     "--seed",
@@ -102,15 +105,18 @@ def schema(table: str, output: str | None, overrides: str | None, missing: Any) 
     show_default=True,
     cls=GroupedOption,
     group="Training",
-    help="random seed; the same seed gives the same model",
+    help="random seed; fits are repeatable if --threads is set and --minutes is not",
 )
-@click.option(
+@file_option(
     "--store",
+    metavar="FOLDER",
     cls=GroupedOption,
     group="Data",
-    help="folder in which encoded files larger than memory are kept for the next fit",
+    help="folder that keeps the encoded table for the next fit, if it does not fit in memory",
 )
-@engine_option("encode files larger than memory", cls=GroupedOption, group="Hardware")
+@engine_option(
+    "where to encode a table that does not fit in memory", cls=GroupedOption, group="Hardware"
+)
 @options_from(CodecConfig, NetworkConfig, TrainConfig)
 def fit(
     table: str,
@@ -138,11 +144,11 @@ def fit(
     target = model_to_write(output)
     checkpoint = target.with_name(target.name + ".checkpoint")
     if resume and not checkpoint.exists():
-        raise UserError(f"There is no unfinished run to resume: no file {str(checkpoint)!r}.")
+        raise UserError(f"There is no checkpoint to resume from: no file {str(checkpoint)!r}.")
     if checkpoint.exists() and not resume:
         raise UserError(
-            f"There is an unfinished run in {str(checkpoint)!r}. Continue it with --resume, or "
-            "delete the file to start again."
+            f"There is a checkpoint of an unfinished fit, {str(checkpoint)!r}. Continue it with "
+            "--resume, or delete the file to start again."
         )
     from tabmt.estimator import TabMT
 

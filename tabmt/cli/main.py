@@ -31,9 +31,9 @@ def main(quiet: bool) -> None:
 
     \b
     Start with:
-      tabmt fit people.csv -o people.tabmt
+      tabmt fit train.csv -o people.tabmt
       tabmt sample people.tabmt -n 1000 -o synthetic.csv
-      tabmt evaluate synthetic.csv --train people.csv --report report.html
+      tabmt evaluate synthetic.csv --train train.csv --test test.csv --report report.html
     """
     if threading.current_thread() is threading.main_thread():
         # How a cluster ends a job: temporary files are then removed as at any other exit.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tabmt.cli.options import file_to_write
+from tabmt.cli.options import file_option, file_to_write
 from tabmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,17 +27,19 @@ def netflow() -> None:
 
 @netflow.command()
 @click.argument("files", nargs=-1, required=True)
-@click.option("--output", "-o", required=True, help="table of fields to write")
+@file_option("--output", "-o", required=True, help="table of fields to write")
 @click.option(
     "--class", "label", default="normal", show_default=True,
     help=f"class of the flows to read, or {ALL!r}",
 )  # fmt: skip
-@click.option("--valid", help="write some of the flows to this file instead, for validation")
+@file_option(
+    "--valid", help="write a random part of the flows to this file instead, for validation"
+)
 @click.option(
     "--share", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.05,
     show_default=True, help="share of the flows for --valid",
 )  # fmt: skip
-@click.option("--seed", type=int, default=0, show_default=True, help="random seed of that choice")
+@click.option("--seed", type=int, default=0, show_default=True, help="random seed of that split")
 def read(
     files: tuple[str, ...], output: str, label: str, valid: str | None, share: float, seed: int
 ) -> None:
@@ -50,10 +52,10 @@ def read(
     from tabmt.netflow import write_fields
 
     if valid is not None and Path(valid).resolve() == Path(output).resolve():
-        raise UserError(f"--valid and --output are the same file, {output!r}; name two.")
+        raise UserError(f"--valid and --output are the same file, {output!r}; use two files.")
     for target in filter(None, (output, valid)):
         if file_to_write(target).resolve() in [Path(file).resolve() for file in files]:
-            raise UserError(f"{target!r} is one of the files to read; name another to write.")
+            raise UserError(f"{target!r} is one of the files to read; write to another one.")
     selected = None if label == ALL else label
     valid_share = share if valid else 0.0
     count = write_fields(output, files, label=selected, valid_share=valid_share, seed=seed)
@@ -65,8 +67,12 @@ def read(
 
 
 @netflow.command()
-@click.option("--output", "-o", help="write to this file instead of standard output")
-@click.option("--rules", is_flag=True, help="with the seven invariants, which rows then satisfy")
+@file_option("--output", "-o", help="write to this file instead of standard output")
+@click.option(
+    "--rules",
+    is_flag=True,
+    help="include the seven invariants as rules, which generated rows then satisfy",
+)
 def schema(output: str | None, rules: bool) -> None:
     """Write a schema in which every field is a category.
 
@@ -90,9 +96,13 @@ def schema(output: str | None, rules: bool) -> None:
 
 @netflow.command()
 @click.argument("table")
-@click.option("--output", "-o", required=True, help="weekly file to write")
+@file_option("--output", "-o", required=True, help="weekly file to write")
 @click.option(
-    "--week", type=click.DateTime(["%Y-%m-%d"]), required=True, help="a day of the flows' week"
+    "--week",
+    type=click.DateTime(["%Y-%m-%d"]),
+    required=True,
+    metavar="YYYY-MM-DD",
+    help="any day of the week in which the flows take place",
 )
 @click.option("--class", "label", default="normal", show_default=True, help="class of all flows")
 @click.option(

@@ -88,6 +88,11 @@ def _option(item: dataclasses.Field[Any]) -> Callable[[Any], Any]:
     return click.option(flag, item.name, show_default=show, metavar=rule.get("metavar"), **settings)
 
 
+def file_option(*names: str, metavar: str = "FILE", **settings: Any) -> Callable[[Any], Any]:
+    """An option that takes the name of a file."""
+    return click.option(*names, metavar=metavar, **settings)
+
+
 def engine_option(what: str, **settings: Any) -> Callable[[Any], Any]:
     """--engine, for commands whose work can be distributed."""
     return click.option(
@@ -95,7 +100,7 @@ def engine_option(what: str, **settings: Any) -> Callable[[Any], Any]:
         type=click.Choice(get_args(Engine)),
         default="local",
         show_default=True,
-        help=f"{what} on this machine, or on a Ray cluster (RAY_ADDRESS, or one started here)",
+        help=f"{what}: on this machine, or on a Ray cluster (at RAY_ADDRESS, or started here)",
         **settings,
     )
 
@@ -117,7 +122,7 @@ def file_to_write(output: str, suffixes: tuple[str, ...] = ()) -> Path:
     if not target.parent.is_dir():
         raise UserError(f"There is no folder {str(target.parent)!r} to write {target.name!r} into.")
     if target.is_dir():
-        raise UserError(f"{output!r} is a folder; name a file to write.")
+        raise UserError(f"{output!r} is a folder; give the name of a file to write.")
     if suffixes and target.suffix not in suffixes:
         raise UserError(f"{output!r} must end in {' or '.join(suffixes)}.")
     probe = target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -135,7 +140,9 @@ def model_to_write(output: str) -> Path:
 
     target = file_to_write(output)
     if target.name.lower().endswith((*SUFFIXES, *OTHER_SUFFIXES)):
-        raise UserError(f"{output!r} ends like another kind of file; name the model NAME.tabmt.")
+        raise UserError(
+            f"{output!r} has the extension of another file format; call the model NAME.tabmt."
+        )
     return target
 
 
@@ -145,7 +152,10 @@ def keep_apart(written: Sequence[str], given: Sequence[str | None]) -> None:
     for name in written:
         path = Path(name).resolve()
         if path in used:
-            raise UserError(f"{name!r} would overwrite another file of this command.")
+            raise UserError(
+                f"{name!r} is used twice: this command also reads or writes it. Choose another "
+                "output."
+            )
         used.add(path)
 
 
@@ -207,19 +217,18 @@ def read_config(path: str, allowed: Collection[str]) -> dict[str, Any]:
             settings = tomllib.load(file)
     except FileNotFoundError as error:
         raise UserError(
-            f"There is no configuration file {path!r}; give a TOML file, or the name of one of the "
-            f"paper's models: {', '.join(PRESETS)}."
+            f"There is no settings file {path!r}; give a TOML file, or one of the presets: "
+            f"{', '.join(PRESETS)}."
         ) from error
     except OSError as error:
-        raise UserError(
-            f"The configuration file {path!r} cannot be read: {error.strerror}."
-        ) from error
+        raise UserError(f"The settings file {path!r} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"The configuration file {path!r} is not valid TOML: {error}.") from error
+        raise UserError(f"The settings file {path!r} is not valid TOML: {error}.") from error
     for name in settings:
         if name not in allowed:
             raise UserError(
-                f"The configuration file {path!r} sets {name!r}, but the settings are: "
+                f"The settings file {path!r} has {name!r}, which is not a setting; the settings "
+                "are: "
                 f"{', '.join(allowed)}."
             )
     return settings

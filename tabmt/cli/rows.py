@@ -11,6 +11,7 @@ import click
 from tabmt.cli.console import report_files, report_rows
 from tabmt.cli.options import (
     engine_option,
+    file_option,
     options_from,
     parse_draw_options,
     parse_keep,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FILE = "CSV, Parquet or Arrow file to write; - for CSV on standard output"
+FILE = "CSV, Parquet or Arrow file to write; - writes CSV to standard output"
 SEED = "random seed; the same seed gives the same rows"
 
 
@@ -71,7 +72,7 @@ def _is_folder(output: str, engine: Engine) -> bool:
 @click.command()
 @click.argument("model")
 @click.option("--rows", "-n", type=click.IntRange(min=0), required=True, help="number of rows")
-@click.option(
+@file_option(
     "--output",
     "-o",
     default="-",
@@ -79,24 +80,27 @@ def _is_folder(output: str, engine: Engine) -> bool:
 )
 @options_from(SampleOptions)
 @threads_option
-@engine_option("write the files of a folder")
+@engine_option("where to generate the files of an output folder")
 def sample(
     model: str, rows: int, output: str, threads: int | None, engine: Engine, **options: Any
 ) -> None:
     """Generate new rows from MODEL.
 
-    With an output that ends with a slash, the same rows are written as Parquet files of a million
-    rows each. If that is interrupted, run the same command again: finished files are kept.
+    With an output that ends with a slash, the rows are written as Parquet files of a million rows
+    each; this needs --seed. If it is interrupted, run the same command again: finished files are
+    kept.
 
     \b
-    Example:
+    Examples:
       tabmt sample people.tabmt -n 1000 -o synthetic.csv --temperature 1.1 --temperature age=1.5
       tabmt sample people.tabmt -n 500 --where "sex = Female" --where "age in 30..40" -o women.csv
       tabmt sample people.tabmt -n 100000000 -o rows/ --seed 1 --engine ray
     """
     is_folder = _is_folder(output, engine)
     if is_folder and options["seed"] is None:
-        raise UserError("A folder of files needs --seed, so that the same command can continue.")
+        raise UserError(
+            "A folder of files needs --seed, so that an interrupted command can be continued."
+        )
     loaded = _load(model, threads)
     options = parse_draw_options(options, loaded.schema_.names)
     if is_folder:
@@ -110,14 +114,15 @@ def sample(
 @click.command()
 @click.argument("model")
 @click.argument("table")
-@click.option("--output", "-o", default="-", help=f"{FILE}  [default: -]")
+@file_option("--output", "-o", default="-", help=f"{FILE}  [default: -]")
 @options_from(DrawOptions)
 @threads_option
 def complete(model: str, table: str, output: str, threads: int | None, **options: Any) -> None:
-    """Complete the rows of TABLE, whose cells are prompts.
+    """Generate the rest of partly given rows.
 
-    Missing values, and columns that TABLE does not have, are generated. Known cells stay as they
-    are.
+    Missing cells of TABLE, and columns that it does not have, are generated; known cells stay as
+    they are. A cell may be generated as missing: use --no-missing, or `tabmt impute`, to fill every
+    cell.
 
     \b
     Example:
@@ -133,14 +138,17 @@ def complete(model: str, table: str, output: str, threads: int | None, **options
 @click.argument("model")
 @click.argument("table")
 @click.option(
-    "--rows", "-n", type=click.IntRange(min=0), help="number of rows  [default: as TABLE]"
+    "--rows",
+    "-n",
+    type=click.IntRange(min=0),
+    help="number of rows  [default: as many as TABLE has]",
 )
 @click.option(
     "--keep",
     required=True,
-    help="columns that are kept (a,b,c), or a number of random cells of each row",
+    help="columns to keep (a,b,c), or how many random cells of each row to keep",
 )
-@click.option("--output", "-o", default="-", help=f"{FILE}  [default: -]")
+@file_option("--output", "-o", default="-", help=f"{FILE}  [default: -]")
 @options_from(DrawOptions)
 @threads_option
 def like(
@@ -154,12 +162,12 @@ def like(
 ) -> None:
     """Generate rows like those of TABLE.
 
-    Some cells of each row are kept, the others are generated. With --rows, the rows of TABLE are
-    used in turn.
+    Some cells of each row are kept, the others are generated. If --rows is more than TABLE has, its
+    rows are used repeatedly.
 
     \b
     Example:
-      tabmt like people.tabmt half_known.csv --keep group,height -n 100 -o similar.csv
+      tabmt like people.tabmt people.csv --keep group,height -n 100 -o similar.csv
     """
     loaded = _load(model, threads)
     options = parse_draw_options(options, loaded.schema_.names)
@@ -171,18 +179,19 @@ def like(
 @click.command()
 @click.argument("model")
 @click.argument("table")
-@click.option(
+@file_option(
     "--output",
     "-o",
-    required=True,
-    help="CSV, Parquet or Arrow file to write; NAME/ for a folder of Parquet files",
+    default="-",
+    help=f"{FILE}; NAME/ for a folder of Parquet files  [default: -]",
 )
 @click.option(
     "--how",
     type=click.Choice(get_args(Imputation)),
     default="draw",
     show_default=True,
-    help="a random draw given the known cells, the likeliest value, or the expected number",
+    help="draw: a random value given the known cells; mode: the likeliest value; mean: the "
+    "expected number, and the likeliest value of other columns",
 )
 @click.option(
     "--draws",
@@ -192,7 +201,7 @@ def like(
 @click.option("--column", "columns", multiple=True, help="fill only this column; repeatable")
 @click.option("--seed", type=int, default=0, show_default=True, help=SEED)
 @threads_option
-@engine_option("write the files of a folder")
+@engine_option("where to generate the files of an output folder")
 def impute(
     model: str,
     table: str,
@@ -211,9 +220,9 @@ def impute(
     command again: finished files are kept.
 
     \b
-    Example:
-      tabmt impute people.tabmt people.csv -o complete.csv
-      tabmt impute people.tabmt 'months/*.parquet' -o complete/ --engine ray
+    Examples:
+      tabmt impute people.tabmt people.csv -o filled.csv
+      tabmt impute people.tabmt 'months/*.parquet' -o filled/ --engine ray
     """
     from tabmt.data import files
 
@@ -221,7 +230,10 @@ def impute(
     chosen = columns or None
     if _is_folder(output, engine):
         if draws is not None:
-            raise UserError("--draws needs a file as output; use a --seed for each folder instead.")
+            raise UserError(
+                "--draws writes files, not folders; run the command once for each folder, with "
+                "another --seed."
+            )
         rows = loaded.impute_to(
             output,
             table,
@@ -233,7 +245,9 @@ def impute(
         )
         log.info("wrote %s rows to %s", f"{rows:,}", output)
         return
-    files.file_kind(Path(output))
+    _check_output(output)
+    if draws is not None and output == files.STDOUT:
+        raise UserError("--draws writes several files; give their name with --output.")
     if draws is not None and how != "draw":
         raise UserError(f"--draws needs --how draw; {how} gives the same table every time.")
     warned: set[str] = set()
@@ -241,7 +255,8 @@ def impute(
         target = output if draws is None else files.numbered(output, draw + 1)
         _impute_file(loaded, table, target, how=how, columns=chosen, seed=seed, draw=draw,
                      warned=warned)  # fmt: skip
-        log.info("wrote %s", target)
+        if target != files.STDOUT:
+            log.info("wrote %s", target)
 
 
 def _impute_file(model: "TabMT", table: str, target: str, **options: Any) -> None:
@@ -264,7 +279,7 @@ def _impute_file(model: "TabMT", table: str, target: str, **options: Any) -> Non
 @click.command()
 @click.argument("model")
 @click.argument("table")
-@click.option("--output", "-o", default="-", help=f"{FILE}  [default: -]")
+@file_option("--output", "-o", default="-", help=f"{FILE}  [default: -]")
 @click.option(
     "--orders",
     type=click.IntRange(min=1),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from tabmt.cli.console import search_progress, show_table
-from tabmt.cli.options import INTERRUPTED, file_to_write, keep_apart, model_to_write
+from tabmt.cli.options import INTERRUPTED, file_option, file_to_write, keep_apart, model_to_write
 from tabmt.config import Objective, Privacy, Quality, SamplerName, SpaceName
 from tabmt.json_files import read_json
 
@@ -26,15 +26,17 @@ def shared_options(command: Any) -> Any:
     """The options of both searches."""
     for option in reversed(
         (
-            click.option("--target", help="column to predict"),
-            click.option(
+            click.option("--target", help="column to predict, for ML efficiency"),
+            file_option(
                 "--storage",
                 help="file or database URL in which trials are stored; use it again to resume "
                 "[default: NAME.trials beside the output]",
             ),
-            click.option("--study", help="name of the search in a database with several"),
-            click.option("--workers", type=COUNT, help="processes  [default: one per core]"),
-            click.option("--catboost", "catboost_file", help="JSON file of CatBoost settings"),
+            click.option("--study", help="name of this search, if --storage holds several"),
+            click.option(
+                "--workers", type=COUNT, help="number of worker processes  [default: one per core]"
+            ),
+            file_option("--catboost", "catboost_file", help="JSON file of CatBoost settings"),
             click.option(
                 "--seed", type=int, default=0, show_default=True, help="random seed of the search"
             ),
@@ -46,32 +48,39 @@ def shared_options(command: Any) -> Any:
 
 @click.group()
 def pareto() -> None:
-    """Trade privacy for quality by temperatures."""
+    """Balance privacy and quality by temperatures."""
 
 
 @pareto.command()
 @click.argument("model")
-@click.option("--train", required=True, help="table on which MODEL was fitted")
-@click.option("--valid", required=True, help="real rows that MODEL has not seen")
-@click.option("--test", help="more such rows, for the last scoring  [default: half of --valid]")
-@click.option("--output", "-o", required=True, help="front to write, NAME.json")
+@file_option("--train", required=True, help="table on which MODEL was fitted")
+@file_option("--valid", required=True, help="real rows that MODEL has not seen")
+@file_option("--test", help="real rows for the final scores only  [default: half of --valid]")
+@file_option("--output", "-o", required=True, help="front to write, NAME.json")
 @click.option("--trials", type=COUNT, default=100, show_default=True, help="number of trials")
-@click.option("--minutes", type=MINUTES, help="start no trial after this time")
+@click.option("--minutes", type=MINUTES, help="minutes after which no further trial is started")
 @click.option(
     "--sampler", type=click.Choice(get_args(SamplerName)), default="nsga2", show_default=True,
-    help="how trials are chosen: nsga2 as in the paper; guided learns from the trials so far",
+    help="how trials are chosen: nsga2 as in the paper, or another sampler of Optuna; guided "
+    "learns what temperatures do and needs fewer trials",
 )  # fmt: skip
 @click.option(
     "--privacy", type=click.Choice(get_args(Privacy)), default="dcr", show_default=True,
-    help="distance to the closest training row, share of rows closer to training than to other "
-    "real rows, or success of a membership attack",
+    help="dcr: distance to the closest training row (higher is better); closer: share of rows "
+    "closer to training than to other real rows (lower is better); attack: success of a membership "
+    "attack (0.5 is best)",
 )  # fmt: skip
 @click.option(
     "--quality", type=click.Choice(get_args(Quality)), default="mle", show_default=True,
-    help="ML efficiency, or how well a detector tells the rows from real ones",
+    help="mle: ML efficiency (higher is better); detector: how well a classifier tells the rows "
+    "from real ones (0.5 is best)",
 )  # fmt: skip
-@click.option("--rows", type=COUNT, help="rows of a trial  [default: as --train, at most 10,000]")
-@click.option("--rows-again", type=COUNT, help="rows of the last scoring  [default: as --train]")
+@click.option(
+    "--rows", type=COUNT, help="rows to generate per trial  [default: as --train, at most 10,000]"
+)
+@click.option(
+    "--final-rows", type=COUNT, help="rows to generate per final score  [default: as --train]"
+)
 @shared_options
 def search(
     model: str,
@@ -84,7 +93,7 @@ def search(
     study: str | None,
     **options: Any,
 ) -> None:
-    """Search a temperature for each column of MODEL.
+    """Search for a temperature for each column of MODEL.
 
     The result is a front of points from the most faithful to the most private. If the command is
     interrupted, run it again: finished trials are kept in --storage.
@@ -119,23 +128,29 @@ def search(
 @pareto.command()
 @click.argument("front")
 @click.argument("model")
-@click.option("--quality", type=float, help="the most private point of at least this quality")
-@click.option("--loss", type=float, help="the most private point this far below real rows")
-@click.option("--privacy", type=float, help="the best point of at least this privacy")
-@click.option("--point", type=int, help="the point of this number, as in `pareto show`")
-@click.option("--output", "-o", required=True, help="model file to write, NAME.tabmt")
+@click.option("--quality", type=float, help="the most private point that is at least this good")
+@click.option(
+    "--quality-loss",
+    type=float,
+    help="the most private point whose quality is at most this much worse than that of real rows",
+)
+@click.option("--privacy", type=float, help="the best point that is at least this private")
+@click.option("--point", type=int, help="the point with this number, as in `pareto show`")
+@file_option("--output", "-o", required=True, help="model file to write, NAME.tabmt")
 def apply(
     front: str,
     model: str,
     quality: float | None,
-    loss: float | None,
+    quality_loss: float | None,
     privacy: float | None,
     point: int | None,
     output: str,
 ) -> None:
     """Write MODEL with the temperatures of a point of FRONT.
 
-    `tabmt sample` then uses these temperatures by default.
+    `tabmt sample` then uses these temperatures by default. Give exactly one of --quality,
+    --quality-loss, --privacy and --point. Of scores for which lower is better (detector, closer,
+    attack), the value is an upper bound.
 
     \b
     Example:
@@ -147,13 +162,15 @@ def apply(
 
     target = model_to_write(output)
     loaded_front, loaded = Front.load(front), TabMT.load(model)
-    chosen = loaded_front.choose(quality=quality, loss=loss, privacy=privacy, point=point)
+    chosen = loaded_front.choose(
+        quality=quality, quality_loss=quality_loss, privacy=privacy, point=point
+    )
     private = loaded.with_temperatures(chosen.temperatures)
     if loaded_front.search["model"] != model_fingerprint(loaded.model_):
         log.warning("The front belongs to another fit of the model: its scores may not hold.")
     private.save(target)
     log.info(
-        "%s: %s %s, %s %s on validation rows; %s, %s on test rows, by which nothing was chosen",
+        "%s: %s %s, %s %s on validation rows; %s, %s on test rows, which were not used to choose",
         _point_name(loaded_front, chosen),
         loaded_front.privacy,
         _number(chosen.valid_privacy),
@@ -167,7 +184,7 @@ def apply(
 
 @pareto.command(name="show")
 @click.argument("front")
-@click.option("--output", "-o", help="write a picture: NAME.svg, NAME.png or NAME.html")
+@file_option("--output", "-o", help="write a picture: NAME.svg, NAME.png or NAME.html")
 def show(front: str, output: str | None) -> None:
     """Show the points of FRONT, or draw them.
 
@@ -188,19 +205,24 @@ def show(front: str, output: str | None) -> None:
 
 @click.command()
 @click.argument("table")
-@click.option("--output", "-o", required=True, help="model file to write, NAME.tabmt")
-@click.option("--valid", help="real rows for validation  [default: a fifth of TABLE]")
-@click.option("--schema", "schema", help="schema file, as `tabmt schema` writes it")
+@file_option("--output", "-o", required=True, help="model file to write, NAME.tabmt")
+@file_option("--valid", help="real rows for validation  [default: a fifth of TABLE]")
+@file_option("--schema", "schema", help="schema file, as `tabmt schema` writes it")
 @click.option("--trials", type=COUNT, default=50, show_default=True, help="number of trials")
 @click.option(
-    "--space", type=click.Choice(get_args(SpaceName)), default="cpu", show_default=True,
-    help="settings to search: those of small networks, or the paper's space",
+    "--space", type=click.Choice(get_args(SpaceName)), default="small", show_default=True,
+    help="small: settings of small networks; paper: the paper's search space",
 )  # fmt: skip
 @click.option(
     "--objective", type=click.Choice(get_args(Objective)),
-    help="score on validation rows  [default: mle if there is a --target, else likelihood]",
+    help="what is maximised on validation rows: mle (ML efficiency, needs --target) or likelihood "
+    "[default: mle if there is a --target]",
 )  # fmt: skip
-@click.option("--minutes", type=MINUTES, help="training time of a fit  [default: 1 in space cpu]")
+@click.option(
+    "--minutes",
+    type=MINUTES,
+    help="training minutes per trial  [default: 1 with --space small, no limit with paper]",
+)
 @shared_options
 def tune(
     table: str,
@@ -210,7 +232,7 @@ def tune(
     study: str | None,
     **options: Any,
 ) -> None:
-    """Search the settings for TABLE and fit the best.
+    """Search for the best settings for TABLE and fit them.
 
     Writes the model, NAME.toml with its settings (for `fit --config`) and NAME.svg with the
     importance of each setting. If the command is interrupted, run it again: finished trials are

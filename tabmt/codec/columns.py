@@ -258,7 +258,7 @@ class NumericCodec(ColumnCodec):
         if not self.grid.values(units).equals(_sorted_distinct(scalars)):
             listed = ", ".join(str(value) for value in values)
             raise UserError(
-                f"Column {column.name!r} is asked to be {listed}, but its values are "
+                f"The condition on column {column.name!r} asks for {listed}, but its values are "
                 f"{_precision(column)}."
             )
         own, outside = self.codes.encode(units)
@@ -266,8 +266,10 @@ class NumericCodec(ColumnCodec):
             unit = units[outside][0]
             least, most = (self._show(end) for end in self.codes.extent)
             raise UserError(
-                f"Column {column.name!r} is asked to be {self._show(unit)}, which the model does "
-                f"not know; nearest {self._neighbours(unit)}, and it knows {least} to {most}."
+                f"The condition on column {column.name!r} asks for {self._show(unit)}, which the "
+                f"model cannot generate; nearest {self._neighbours(unit)}, in a range of {least} "
+                "to "
+                f"{most}."
             )
         if len(units) == 1:
             return Selection(np.bincount(own, minlength=self.size).astype(float), choices=units)
@@ -412,11 +414,14 @@ class NumericCodec(ColumnCodec):
         codes = Quantized(**{key: arrays[key] for key in cls.ARRAYS}, continuous=grid.continuous)
         require(codes.atom.dtype == bool, "atom is not boolean")
         bins = int((~codes.atom).sum())
-        require(codes.centres.shape == codes.atom.shape, "centres and atoms differ")
-        require(len(codes.edges) == (bins + 1 if bins else 0), "edges and bins differ")
+        require(codes.centres.shape == codes.atom.shape, "centres and atoms differ in length")
+        require(
+            len(codes.edges) == (bins + 1 if bins else 0),
+            "the number of edges does not fit that of bins",
+        )
         require(
             len(codes.knot_bin) == len(codes.knot_share) == len(codes.knot_value),
-            "the arrays of the knots differ",
+            "the arrays of the knots differ in length",
         )
         require(np.array_equal(np.unique(codes.knot_bin), np.arange(bins)), "a bin has no knots")
         return cls(grid, codes)
@@ -441,8 +446,8 @@ def _precision(column: Column) -> str:
 
 def _empty_range(column: Column, wanted: Range, least: Any, most: Any) -> str:
     return (
-        f"Column {column.name!r} is asked to be{wanted}, but the model has no value there; "
-        f"it knows {least} to {most}."
+        f"The condition on column {column.name!r} asks for values{wanted}, but the model has none "
+        f"there; its range is {least} to {most}."
     )
 
 
@@ -493,7 +498,7 @@ class CategoricalCodec(ColumnCodec):
         hint = f" Did you mean {close[0]!r}?" if close else ""
         return (
             f"Column {column.name!r} holds {str(unseen)[:60]!r}, which the model has not seen; "
-            f"it knows {len(categories)} values there.{hint}"
+            f"it has seen {len(categories)} values there.{hint}"
         )
 
     def select_values(self, column: Column, values: tuple[Any, ...]) -> Selection:
@@ -562,8 +567,11 @@ class ConstantCodec(ColumnCodec):
         return pa.repeat(self.values[0], len(codes))
 
     def unseen_error(self, column: Column, known: pa.Array) -> str:
-        only = "only missing values" if self.is_empty else f"only {self.values[0]}"
-        return f"Column {column.name!r} has other values than the model saw: {only}."
+        only = "missing values" if self.is_empty else str(self.values[0])
+        return (
+            f"The model has seen only {only} in column {column.name!r}, but this table has other "
+            "values there."
+        )
 
     def select_values(self, column: Column, values: tuple[Any, ...]) -> Selection:
         return _select_categories(self._not_empty(column), column, values)
@@ -675,8 +683,8 @@ def _select_categories(known: pa.Array, column: Column, values: tuple[Any, ...])
 def _select_category_range(known: pa.Array, column: Column, wanted: Range) -> Selection:
     if not (is_number(known.type) or is_time(known.type)):
         raise UserError(
-            f"Column {column.name!r} is asked for by a range, but holds {type_name(known.type)}; "
-            f"name its values: {_listed(known)}."
+            f"The condition on column {column.name!r} is a range, but the column holds "
+            f"{type_name(known.type)}; use its values: {_listed(known)}."
         )
     allowed = np.ones(len(known), bool)
     for bound, compare in (
@@ -704,8 +712,14 @@ def _category_bound(column: Column, value: Any, dtype: pa.DataType) -> Any:
 def _unknown_category(column: Column, value: Any, known: pa.Array) -> str:
     categories = [str(category) for category in known.to_pylist()]
     close = difflib.get_close_matches(str(value), categories, n=3, cutoff=0.5)
-    hint = f"closest are {', '.join(map(repr, close))}" if close else f"it knows {_listed(known)}"
-    return f"Column {column.name!r} is asked to be {value!r}, which the model has not seen; {hint}."
+    hint = (
+        f"closest are {', '.join(map(repr, close))}" if close else f"it has seen {_listed(known)}"
+    )
+    return (
+        f"The condition on column {column.name!r} asks for {value!r}, which the model has not "
+        "seen; "
+        f"{hint}."
+    )
 
 
 def _listed(known: pa.Array) -> str:
@@ -858,7 +872,7 @@ class CodedColumn:
         ):
             log.warning(
                 "Column %r has %d missing values, but had none when the model was fitted; "
-                "they are treated as unknown.",
+                "they are masked, as if they were not given.",
                 self.name,
                 typed.missing_count,
             )

@@ -109,8 +109,8 @@ def encode_into(
     if content.exists():
         if _read_content(folder).request != wanted:
             raise UserError(
-                f"The folder {str(folder)!r} holds the tokens of other files, or of other settings "
-                "or another seed; name another folder, or delete it."
+                f"The folder {str(folder)!r} contains a table that was encoded from other files, "
+                "or with other settings or another seed; use another folder, or delete this one."
             )
         log.info("using the encoded table in %s", folder)
         return
@@ -125,7 +125,10 @@ def encode_into(
         with codes.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
         if content.exists():
-            raise UserError(f"Another fit has encoded its table into {str(folder)!r} meanwhile.")
+            raise UserError(
+                f"Another fit has meanwhile encoded its table into {str(folder)!r}; use another "
+                "folder."
+            )
     stored = {
         "rows": dataset.num_rows,
         "schema": codec.schema.to_json(),
@@ -133,14 +136,14 @@ def encode_into(
         "request": wanted,
     }
     files.write_text(content, json.dumps(stored, ensure_ascii=False))  # last: now it is complete
-    log.info("encoded them in %.0f s", time.monotonic() - fitted)
+    log.info("encoded the table in %.0f s", time.monotonic() - fitted)
 
 
 def _check_folder(folder: Path) -> None:
     """Make the folder, or see that it holds nothing but what an interrupted run has left."""
     files.make_folder(folder)
     if any(path.name[0] != "." and path.name not in (TOKENS, CODEC) for path in folder.iterdir()):
-        raise UserError(f"The folder {str(folder)!r} holds other files; name an empty one.")
+        raise UserError(f"The folder {str(folder)!r} contains other files; use an empty folder.")
     for name in (TOKENS, CODEC):
         files.remove_abandoned(folder, name)
 

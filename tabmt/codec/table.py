@@ -166,7 +166,8 @@ class TableCodec:
         for name in names:
             if name not in self.schema.names:
                 raise UserError(
-                    f"The table has a column {name!r}, which the model does not know; remove it."
+                    f"The table has a column {name!r}, which the model was not fitted with; "
+                    "remove it."
                 )
 
     # --- tokens to tables ------------------------------------------------------------------

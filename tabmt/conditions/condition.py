@@ -95,7 +95,7 @@ def parse_conditions(where: Mapping[str, Any] | Iterable[str] | str | None) -> d
         for name, wanted in where.items():
             if isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes):
                 raise UserError(
-                    f"Column {name!r} is asked to be {wanted!r}; use one_of(...) for any of "
+                    f"The condition on column {name!r} is {wanted!r}; use one_of(...) for any of "
                     "several values, between(low, high) for a range."
                 )
         return {

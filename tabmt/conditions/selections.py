@@ -65,12 +65,14 @@ def _only_missing(coded: CodedColumn) -> np.ndarray:
     if coded.missing_code is None:
         if coded.column.missing == "masked":
             raise UserError(
-                f"Column {coded.name!r} is asked to be missing, but its missing values were masked "
+                f"The condition on column {coded.name!r} asks for missing values, but they were "
+                "masked "
                 "in training and are never generated; fit with missing values learned."
             )
         raise UserError(
-            f"Column {coded.name!r} is asked to be missing, but it had no missing values in the "
-            "training table."
+            f"The condition on column {coded.name!r} asks for missing values, but the training "
+            "table "
+            "has none there."
         )
     weights[coded.missing_code] = 1.0
     return weights

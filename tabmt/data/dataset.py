@@ -314,7 +314,7 @@ def _paths(table: Any) -> list[Path] | None:
         return [path]
     found = [entry.absolute() for entry in entries if entry.is_file()]
     if not found:
-        raise UserError(f"There are no files in {str(table)!r}; name a folder or a pattern.")
+        raise UserError(f"There are no files in {str(table)!r}; give another folder or pattern.")
     return found
 
 

@@ -61,7 +61,7 @@ def existing_file(path: Path) -> SourceKind:
     if not path.exists():
         raise UserError(f"There is no file {str(path)!r}.")
     if path.is_dir():
-        raise UserError(f"{str(path)!r} is a folder; name a file.")
+        raise UserError(f"{str(path)!r} is a folder; give a file.")
     return kind
 
 
@@ -201,7 +201,7 @@ def replacing(path: Path) -> Iterator[Path]:
     if not path.parent.is_dir():
         raise UserError(f"There is no folder {str(path.parent)!r} to write {path.name!r} into.")
     if path.is_dir():
-        raise UserError(f"{str(path)!r} is a folder; name a file to write.")
+        raise UserError(f"{str(path)!r} is a folder; give the name of a file to write.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield temporary
@@ -272,7 +272,8 @@ def write_like(
     From CSV to CSV, text stays as it is character for character; into other formats, `parse` gives
     the types that the text stands for.
     """
-    parsed = source_kind == "csv" and file_kind(Path(path)) != "csv"
+    to_csv = str(path) == STDOUT or file_kind(Path(path)) == "csv"
+    parsed = source_kind == "csv" and not to_csv
     rest = iter(tables)
     first = next(rest)
     by_name = {column.name: column for column in schema.columns}

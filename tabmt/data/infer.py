@@ -264,8 +264,9 @@ def _find_reading(
         if missing_text is None:
             return Reading()
         raise UserError(
-            f"The schema says that {missing_text!r} is missing, but column {name!r} is not text: "
-            "it is declared as categories. Convert it to text, or set its missing_text to null."
+            f"missing_text ({missing_text!r}) is for text columns, but column {name!r} has a "
+            "categorical "
+            "type. Convert it to text, or set its missing_text to null."
         )
     if missing_text is not None:
         return _reading_by_user(name, words, missing_text)
@@ -299,8 +300,10 @@ def _reading_by_user(name: str, words: pa.Array, missing_text: str) -> Reading:
 
 def _two_spellings(name: str, found: str, missing_text: str) -> UserError:
     return UserError(
-        f"Column {name!r} writes missing values as {found!r}, but the schema sets missing_text to "
-        f"{missing_text!r}. Write them all alike, or set missing_text of this column to null."
+        f"Column {name!r} contains {found!r} for missing values, but the schema sets missing_text "
+        "to "
+        f"{missing_text!r}. Use one spelling in the table, or set missing_text of this column to "
+        "null."
     )
 
 

@@ -53,7 +53,8 @@ def parse_overrides(content: Mapping[str, Any] | None, names: Sequence[str]) -> 
     for key in content:
         if key not in ("columns", "source", "rules", "missing_text"):
             raise UserError(
-                f"The schema has an entry {key!r}, but can have: columns, rules, missing_text."
+                f"The schema has an unknown entry {key!r}; it can have: columns, rules, "
+                "missing_text."
             )
     _check_missing_text(content, "the table")
     for entry in entries:
@@ -83,12 +84,12 @@ def _rules(content: Mapping[str, Any]) -> dict[str, str]:
 def _check_entry(entry: Mapping[str, Any], names: Sequence[str]) -> None:
     name = entry["name"]
     if name not in names:
-        raise UserError(f"The schema has a column {name!r}, {unknown_column(name, names)}")
+        raise UserError(f"The schema names column {name!r}, {unknown_column(name, names)}")
     known = [item.name for item in dataclasses.fields(Column)]
     for key in entry:
         if key not in known:
             raise UserError(
-                f"The schema of column {name!r} has an entry {key!r}; "
+                f"The schema of column {name!r} has an unknown entry {key!r}; "
                 f"you can set: {', '.join(EDITABLE)}."
             )
     _check_choice(entry, "kind", get_args(Kind))

@@ -111,4 +111,4 @@ def unknown_column(name: str, names: Sequence[str]) -> str:
     """The end of a sentence about a column that does not exist."""
     close = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"but the table has: {', '.join(names)}.{hint}"
+    return f"which does not exist; the columns are: {', '.join(names)}.{hint}"

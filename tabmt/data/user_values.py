@@ -22,12 +22,15 @@ def read_value(value: Any, column: Column, dtype: pa.DataType) -> pa.Scalar:
         value = value.item()  # numpy
     if value is None or str(value) == "<NA>" or value != value:
         raise UserError(
-            f"Column {column.name!r} is asked to be {value}; use missing() for a missing value."
+            f"The condition on column {column.name!r} asks for {value}; use missing() for a "
+            "missing "
+            "value."
         )
     if isinstance(value, str) and value == column.missing_text:
         raise UserError(
-            f"Column {column.name!r} is asked to be {value!r}, which stands for a missing value "
-            "there; use missing(), or `is missing` on the command line, and no other values."
+            f"The condition on column {column.name!r} asks for {value!r}, which stands for a "
+            "missing "
+            "value there; use missing(), or `is missing` on the command line, and no other values."
         )
     try:
         if isinstance(value, str) and not is_text(dtype):
@@ -87,7 +90,10 @@ def is_whole_day(value: Any) -> bool:
 
 
 def wrong_type(value: Any, column: Column, dtype: pa.DataType) -> str:
-    return f"Column {column.name!r} is asked to be {value!r}, but it holds {type_name(dtype)}."
+    return (
+        f"The condition on column {column.name!r} asks for {value!r}, but the column holds "
+        f"{type_name(dtype)}."
+    )
 
 
 def type_name(dtype: pa.DataType) -> str:

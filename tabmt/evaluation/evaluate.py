@@ -330,7 +330,7 @@ class Evaluator:
 
         if self.target is None:
             return failed("no target column was named")
-        log.info("ML efficiency")
+        log.info("computing ML efficiency")
         samples = [rows]
         try:
             if self.paper:
@@ -378,7 +378,7 @@ class Evaluator:
         for metric in METRICS:
             if metric.needs_missing and not has_missing:
                 continue
-            log.info("%s", metric.title)
+            log.info("computing %s", metric.title)
             head = (metric.name, metric.group, metric.title, metric.better)
             key = f"{metric.name} {count if metric.equal_rows else ''}"
             try:
@@ -401,7 +401,7 @@ class Evaluator:
         real = self.test
         if metric.equal_rows:
             if count <= coverage.NEIGHBOURS:
-                raise UserError(f"{count} rows are too few")
+                raise UserError(f"needs more than {coverage.NEIGHBOURS} rows, but has {count}")
             real, rows = (
                 table.take(numpy_stream(self.seed, "rows", i).permutation(len(table))[:count])
                 for i, table in enumerate((real, rows))
@@ -410,13 +410,13 @@ class Evaluator:
             real, rows = (self._some_rows(table, MOST_BY_DISTANCE) for table in (real, rows))
         value = float(metric.compute(real, rows, numpy_stream(self.seed, metric.name)))
         if not np.isfinite(value):
-            raise UserError("not a number for these tables")
+            raise UserError("undefined for these tables")
         return value
 
     def _privacy(
         self, all_rows: EncodedTable, few_rows: EncodedTable, ours: privacy.Closeness
     ) -> list[Score]:
-        log.info("Privacy")
+        log.info("computing privacy")
         train, test, real = self.train, self.test, self.test_closeness
         closer = privacy.share_closer_to_train(few_rows, train, test, ours.distances)
         expected = len(train) / (len(train) + len(test))
@@ -482,5 +482,7 @@ def _all_rules(schema: Schema, rules: Sequence[Rule]) -> tuple[Rule, ...]:
 def check_target(target: str | None, encoder: MetricEncoder) -> None:
     """Refuse a target that does not exist or cannot be predicted."""
     if target is not None and target not in encoder.names:
-        why = encoder.left_out.get(target, f"the table has: {', '.join(encoder.schema.names)}")
-        raise UserError(f"The target {target!r} cannot be predicted: {why}.")
+        if target not in encoder.left_out:
+            names = ", ".join(encoder.schema.names)
+            raise UserError(f"There is no column {target!r} to predict; the columns are: {names}.")
+        raise UserError(f"The target {target!r} cannot be predicted: {encoder.left_out[target]}.")

@@ -63,7 +63,7 @@ class Group:
         try:
             distributed.broadcast_object_list(shared, 0, group=_waiting_group)
         except RuntimeError as error:
-            raise UserError("Another process has ended; its output says why.") from error
+            raise UserError("Another process has ended; see its output.") from error
         return shared[0]
 
     def average_gradients(self, net: nn.Module, count: int) -> None:

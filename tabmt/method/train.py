@@ -212,7 +212,9 @@ class Finish:
     @classmethod
     def after(cls, state: "TrainState", progress: float, config: TrainConfig) -> "Finish":
         kept_step = state.early_stopping.kept_step
-        log.info("step %d  training on from step %d with all rows", state.step, kept_step)
+        log.info(
+            "step %d  going on from the best weights (step %d) with all rows", state.step, kept_step
+        )
         return cls(state.step, progress, max(1, round(config.finish * kept_step)))
 
     def progress(self, step: int, progress: float) -> float:
@@ -442,8 +444,8 @@ class Clock:
 def _check_processes(config: TrainConfig, processes: Group) -> None:
     if config.batch_size < processes.size:
         raise UserError(
-            f"batch_size is {config.batch_size}, but there are {processes.size} processes; each "
-            "needs a row of every batch."
+            f"batch_size is {config.batch_size}, but must be at least the number of processes, "
+            f"{processes.size}."
         )
 
 

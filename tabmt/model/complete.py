@@ -54,7 +54,7 @@ class RuleViolations:
 
     def log(self) -> None:
         for count, why in (
-            (self.by_known_cells, "by their known cells"),
+            (self.by_known_cells, "because of their known cells, which are not changed"),
             (self.not_solved, "because no value was found that satisfies it"),
         ):
             if count:

@@ -92,7 +92,7 @@ def _settings(values: Mapping[str, Any], dataset: Dataset, before: FittedModel |
     settings = Settings.of(values, dataset.num_rows, dataset.num_columns)
     if before is None:
         return settings
-    log.info("codec and network are those of the model that is continued")
+    log.info("using the codec and the network of the model to continue from")
     own = before.card.settings
     training = settings.train
     if training.target is None:
@@ -125,9 +125,9 @@ def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions
 def _encode_more(dataset: Dataset, before: FittedModel, options: FitOptions) -> Encoded:
     """New rows for a model that is continued, by its own codec."""
     if options.schema is not None:
-        raise UserError("A model that is continued keeps its schema; leave schema out.")
+        raise UserError("A model that is continued keeps its schema; leave out schema (--schema).")
     if options.store is not None:
-        raise UserError("A model that is continued encodes new rows; leave store out.")
+        raise UserError("A model that is continued encodes new rows; leave out store (--store).")
     check_not_empty(dataset)
     if dataset.fits_in_memory:
         _log_unused(options)
@@ -160,8 +160,8 @@ def _encode_large(
     shared = Path(group.broadcast_text(str(folder)))
     if not shared.is_dir():
         raise UserError(
-            f"The encoded table is in {str(shared)!r}, which this machine does not have. Give "
-            "--store a folder that all machines share."
+            f"The encoded table is in {str(shared)!r}, which this machine does not have. Set "
+            "store (--store) to a folder that all machines share."
         )
     codec, tokens = large_tables.read_encoded(shared)
     names = {name for rule in codec.schema.rules for name in codec.schema.names}
@@ -265,7 +265,7 @@ def _read_run(
     if not options.resume:
         return None, threads
     if options.checkpoint is None:
-        raise UserError("resume needs a checkpoint: the file to which an earlier fit was saved.")
+        raise UserError("resume needs a checkpoint (the file to which an earlier fit was saved).")
     run, threads_before = read_checkpoint(options.checkpoint, settings, table, seed)
     return run, threads or threads_before  # another number may give other bits
 
@@ -305,7 +305,7 @@ def _calibrate(
             net, tokens, missing_codes, seed=derive(seed, "gaps"), last=target
         )
     log.info(
-        "rates of missing values: off by up to %.1f points before, %.1f after",
+        "rates of missing values: off by up to %.1f percentage points before, %.1f after",
         100 * before,
         100 * after,
     )

@@ -126,7 +126,9 @@ def impute_into(
     """The same for imputation: a file for each CSV or Arrow file, or each Parquet row group."""
     dataset = Dataset.open(table)
     if not isinstance(dataset, Files):
-        raise UserError(f"A {type(table).__name__} is not a file; name the files to impute.")
+        raise UserError(
+            f"impute_to reads files, but got a {type(table).__name__}; pass paths, or use impute()."
+        )
     pieces: list[tuple[int, Path, int | None]] = []
     for path in (path.absolute() for path in dataset.paths):
         groups: Sequence[int | None] = [None]
@@ -173,14 +175,16 @@ def _write_missing(
 def _claim_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
     """See that the folder is new, or holds files of this very request."""
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{str(folder)!r} is a file; name a folder to write files into.")
+        raise UserError(f"{str(folder)!r} is a file; give a folder to write files into.")
     files.make_folder(folder)
     files.remove_abandoned(folder, "part-*")
     wanted = json.loads(json.dumps(wanted))
     path = folder / REQUEST
     if not path.exists() or not any(folder.glob("part-*")):
         if any(entry.name != REQUEST and entry.name[0] != "." for entry in folder.iterdir()):
-            raise UserError(f"The folder {str(folder)!r} holds other files; name an empty one.")
+            raise UserError(
+                f"The folder {str(folder)!r} contains other files; use an empty folder."
+            )
         files.write_text(path, json.dumps(wanted, indent=2, ensure_ascii=False) + "\n")
         return
     try:
@@ -190,9 +194,8 @@ def _claim_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
         raise UserError(f"{str(path)!r} is damaged; empty the folder to start again.") from error
     if differing:
         raise UserError(
-            f"The folder {str(folder)!r} holds files of another request: {', '.join(differing)} "
-            f"{'differs' if len(differing) == 1 else 'differ'}. Make the same request to continue, "
-            "or name an empty folder."
+            f"The folder {str(folder)!r} contains files of a run with another "
+            f"{', '.join(differing)}. Repeat that run to continue it, or use an empty folder."
         )
 
 

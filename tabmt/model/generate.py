@@ -91,7 +91,8 @@ def resolve_temperatures(
         codec.find(name, "A temperature is set for column")
         if not is_number(value) or not math.isfinite(value) or value < 0:
             raise UserError(
-                f"The temperature of column {name!r} is {value!r}, but must be a number from 0 "
+                f"The temperature of column {name!r} is {value!r}, but must be a number of at "
+                "least 0 "
                 "(1 is the model's own distribution)."
             )
     by_column = [given.get(coded.name, 1.0) for coded in codec.token_columns]
@@ -214,8 +215,8 @@ class NewRows:
         weights = weights if allowed is None else weights * allowed
         if not weights.any():
             raise UserError(
-                f"Column {name!r} is asked to be missing, but no missing values are allowed; "
-                "ask for one of the two."
+                f"The condition on column {name!r} asks for missing values, but none are allowed; "
+                "change one of the two."
             )
         return weights
 
@@ -305,9 +306,9 @@ class NewRows:
             assert state is not None
             rule = state.most_violated()
             raise UserError(
-                f"The rule {rule.name!r} ({rule.text}) left only {rows - len(still_open)} of "
-                f"{rows} rows in {drawn} attempts; relax the conditions, or fit again without the "
-                "rule."
+                f"Only {rows - len(still_open)} of {rows} rows satisfy the rule {rule.name!r} "
+                f"({rule.text}) after {drawn} draws; relax the conditions, or fit again without "
+                "the rule."
             )
         return stack(valid), drawn
 

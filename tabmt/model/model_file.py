@@ -107,10 +107,10 @@ def _network(codec: TableCodec, card: ModelCard, weights: Mapping[str, Tensor]) 
     embeddings = weights.get("embedding.unordered")
     require(
         embeddings is not None and tuple(embeddings.shape) == (sum(codec.sizes), config.width),
-        "the embeddings have another size",
+        "the embeddings have the wrong size",
     )
     blocks = {name.split(".")[1] for name in weights if name.startswith("blocks.")}
-    require(len(blocks) == config.depth, "the network has another depth")
+    require(len(blocks) == config.depth, "the network has the wrong depth")
     net = new_network(codec, config, card.seed)
     net.load_state_dict(weights)
     return net

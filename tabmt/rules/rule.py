@@ -58,7 +58,9 @@ class Rule:
     @classmethod
     def parse(cls, name: str, text: str) -> "Rule":
         if PLACEHOLDER in text:
-            raise UserError(f"The rule {name!r} may not name a column {PLACEHOLDER}...: {text!r}.")
+            raise UserError(
+                f"The rule {name!r} contains {PLACEHOLDER!r}, which is a reserved name: {text!r}."
+            )
         # Column names in backticks become plain names for Python's parser, and are put back later.
         in_backticks: list[str] = []
 
@@ -108,10 +110,13 @@ class Rule:
                 results = [np.asarray(self._value(tree, columns)) for tree in self.trees]
         except (TypeError, ValueError, ZeroDivisionError) as error:
             raise UserError(
-                f"The rule {self.name!r} does not fit its columns: {self.text!r} ({error})."
+                f"The rule {self.name!r} cannot be applied to its columns: {self.text!r} ({error})."
             ) from error
         if any(result.dtype != bool for result in results):
-            raise UserError(f"The rule {self.name!r} is not true or false: {self.text!r}.")
+            raise UserError(
+                f"The rule {self.name!r} must be a comparison, which is true or false: "
+                f"{self.text!r}."
+            )
         holds = results[0] if len(results) == 1 else ~results[0] | results[1]
         violated = ~holds
         for name in self.columns:

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 LOWEST, HIGHEST = 0.5, 5.0  # temperatures; paper, appendix
 UNIFORM = (1.0, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 3.0, 5.0)  # one temperature for all columns
-MOST_TREES = 300  # of CatBoost in a trial; the last scoring has as many as are set
+MOST_TREES = 300  # of CatBoost in a trial; the final scoring has as many as are set
 MOST_ROWS = 10_000  # of a trial's table, unless set: most of its time goes into training on them
 MOST_BY_DISTANCE = 5_000  # rows whose distances are computed: more are hardly more precise
 LEAST_POPULATION, MOST_POPULATION = 4, 50  # of NSGA-II: a quarter of the trials
@@ -63,7 +63,7 @@ def pareto(
     privacy: Privacy = "dcr",
     quality: Quality = "mle",
     rows: int | None = None,
-    rows_again: int | None = None,
+    final_rows: int | None = None,
     catboost_settings: Mapping[str, Any] | None = None,
     storage: str | Path | None = None,
     study: str = "search",
@@ -74,15 +74,15 @@ def pareto(
     """Search the temperatures of a fitted model for privacy against quality.
 
     `train` are the rows that the model was fitted on, `valid` and `test` rows that it has not seen;
-    without `test`, half of `valid` is set aside for the last scoring. A trial draws `rows` rows (as
-    many as there are training rows, at most 10,000), the last scoring `rows_again` (as many as
+    without `test`, half of `valid` is set aside for the final scoring. A trial draws `rows` rows
+    (as many as there are training rows, at most 10,000), the final scoring `final_rows` (as many as
     training rows). `storage` is a file or the URL of a database in which trials are stored: the
     same call continues with them. Searches that share a database have different `study` names.
     `on_trial` is called with the scores so far, (trials, 2), and the number of trials.
 
     Example:
         >>> front = pareto(model, train, valid, "income", trials=50)
-        >>> private = model.with_temperatures(front.choose(loss=0.02).temperatures)
+        >>> private = model.with_temperatures(front.choose(quality_loss=0.02).temperatures)
     """
     for name, value, allowed in (
         ("sampler", sampler, SamplerName),
@@ -90,7 +90,7 @@ def pareto(
         ("quality", quality, Quality),
     ):
         check_choice(name, value, allowed)
-    check_limits(minutes, trials=trials, rows=rows, rows_again=rows_again, workers=workers)
+    check_limits(minutes, trials=trials, rows=rows, final_rows=final_rows, workers=workers)
     import_optuna()
     fidelity.catboost()  # what is not installed is said before the search, not in it
     with tempfile.TemporaryDirectory() as folder:
@@ -102,7 +102,7 @@ def pareto(
         scorers = Scorers.make(
             Scorer(str(path), real.train, real.valid, real.valid, target, privacy, quality,
                    rows or min(len(real.train), MOST_ROWS), {}, seed),
-            real.test, rows_again, catboost_settings,
+            real.test, final_rows, catboost_settings,
         )  # fmt: skip
         about = scorers.description(loaded, sampler)
         stored = str(Path(folder) / "trials.journal" if storage is None else storage)
@@ -208,8 +208,9 @@ class RealRows(NamedTuple):
             share = privacy.copies(rows, self.train)
             if share > MOST_COPIES:
                 log.warning(
-                    "%.0f %% of the %s rows are also training rows: scores look better than they "
-                    "are, unless the model has not seen these rows.",
+                    "%.0f %% of the %s rows are also training rows: if the model was fitted on "
+                    "them, "
+                    "the scores look better than they are.",
                     100 * share,
                     name,
                 )
@@ -308,13 +309,13 @@ class Scorers:
         cls,
         search: Scorer,
         test_rows: EncodedTable,
-        rows_again: int | None,
+        final_rows: int | None,
         catboost_settings: Mapping[str, Any] | None,
     ) -> "Scorers":
         settings = {**(catboost_settings or utility.DEFAULT_SETTINGS), "thread_count": 1}
         valid = dataclasses.replace(
             search,
-            rows=rows_again or len(search.train),
+            rows=final_rows or len(search.train),
             catboost_settings=settings,
             seed=derive(search.seed, "check") % 2**31,
         )
@@ -366,7 +367,9 @@ def _with_few_trees(settings: dict[str, Any]) -> dict[str, Any]:
     names = ("iterations", "n_estimators", "num_trees", "num_boost_round")
     trees = next((settings[name] for name in names if name in settings), MOST_TREES)
     if not isinstance(trees, int) or trees < 1:
-        raise UserError(f"CatBoost's iterations are {trees!r}, but must be a whole number from 1.")
+        raise UserError(
+            f"CatBoost's iterations are {trees!r}, but must be a whole number of at least 1."
+        )
     rest = {name: value for name, value in settings.items() if name not in names}
     return {**rest, "iterations": min(trees, MOST_TREES)}
 
@@ -475,7 +478,7 @@ class Search:
             self.job.real.scores,
             {
                 **about,
-                "rows_again": scorers.test.rows,
+                "final_rows": scorers.test.rows,
                 "trials": len(trials),
                 "seconds_per_trial": float(np.mean([t.user_attrs["seconds"] for t in trials])),
                 "workers": self.workers,

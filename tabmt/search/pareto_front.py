@@ -111,19 +111,24 @@ class Front:
         self,
         *,
         quality: float | None = None,
-        loss: float | None = None,
+        quality_loss: float | None = None,
         privacy: float | None = None,
         point: int | None = None,
     ) -> Point:
         """The point of a number (from 1); the most private point of at least this quality, or at
-        most this `loss` below the quality of real rows; or the best point of at least this privacy.
+        most this `quality_loss` worse than real rows; or the best point of at least this privacy.
 
         Decides by fresh samples on validation rows, so that the scores on test rows stay fair.
 
         Example:
-            >>> front.choose(loss=0.02)
+            >>> front.choose(quality_loss=0.02)
         """
-        criteria = {"quality": quality, "loss": loss, "privacy": privacy, "point": point}
+        criteria = {
+            "quality": quality,
+            "quality_loss": quality_loss,
+            "privacy": privacy,
+            "point": point,
+        }
         if sum(value is not None for value in criteria.values()) != 1:
             raise UserError(f"Choose a point by one of: {', '.join(criteria)}.")
         if point is not None:
@@ -134,8 +139,8 @@ class Front:
             return self.points[point - 1]
         if privacy is not None:
             return self._best_with(0, privacy)
-        if loss is not None:
-            quality = self.real["valid_quality"] - loss * signs(self.quality)[0]
+        if quality_loss is not None:
+            quality = self.real["valid_quality"] - quality_loss * signs(self.quality)[0]
         assert quality is not None
         return self._most_private_with(quality) or self._best_with(1, quality)
 

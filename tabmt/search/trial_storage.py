@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tabmt.errors import UserError
+from tabmt.errors import UserError, not_installed
 
 if TYPE_CHECKING:
     import optuna
@@ -35,7 +35,7 @@ def import_optuna() -> Any:
     try:
         import optuna
     except ImportError as error:
-        raise UserError("A search needs Optuna: pip install 'tabmt[search]'.") from error
+        raise not_installed("A search", "Optuna", "search") from error
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 
@@ -128,8 +128,8 @@ def claim(study: "Study", about: Mapping[str, Any], storage: str) -> None:
         if stored.get(name) != value:
             raise UserError(
                 f"The trials in {without_password(storage)!r} were made with {name} "
-                f"{stored.get(name)!r}, not {value!r}. Continue with the same, or name another "
-                "storage or study."
+                f"{stored.get(name)!r}, not {value!r}. Use the same value to continue, or "
+                "another storage or study."
             )
 
 
@@ -214,7 +214,7 @@ def request_trials(
     again. With `also_running`, those that another machine has begun are requested instead.
     """
     if failed := fail_stale_trials(study):
-        log.info("gave up %d trials of an interrupted search", failed)
+        log.info("marked %d trials of an interrupted search as failed", failed)
     states = import_optuna().trial.TrialState
     redo = states.RUNNING if also_running else states.FAIL
     done = {t.user_attrs.get(key) for t in study.get_trials(deepcopy=False) if t.state != redo}
@@ -252,4 +252,4 @@ def no_trials_error(study: "Study", limited: bool) -> UserError:
             return UserError(f"Every trial failed; the first said: {trial.user_attrs['error']}")
     if limited:
         return UserError("No trial was completed in the given time; allow more minutes.")
-    return UserError("No trial was completed; the log may say why.")
+    return UserError("No trial was completed; see the messages above.")

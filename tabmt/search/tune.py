@@ -59,7 +59,7 @@ SPACES: dict[str, dict[str, Any]] = {
         "batch_size": (256, 2048, 256),
         "max_bins": (10, 200, 10),
     },
-    "cpu": {
+    "small": {
         "width": (32, 128, 16),
         "heads": [1, 2, 4, 8],
         "depth": (1, 6, 1),
@@ -122,7 +122,7 @@ def tune(
     schema: Mapping[str, Any] | str | Path | None = None,
     trials: int = 50,
     minutes: float | None = None,
-    space: SpaceName = "cpu",
+    space: SpaceName = "small",
     objective: Objective | None = None,
     fixed: Mapping[str, Any] | None = None,
     catboost_settings: Mapping[str, Any] | None = None,
@@ -134,7 +134,7 @@ def tune(
 ) -> Tuned:
     """Search the settings for a table.
 
-    `minutes` limits each fit (by default to one minute in the space "cpu"). The objective is ML
+    `minutes` limits each fit (by default to one minute in the space "small"). The objective is ML
     efficiency on validation rows if there is a target, otherwise their likelihood. `schema` is as
     for `fit`; `fixed` settings are not searched. `storage` is where trials are stored: the same
     call continues with them. Searches that share a database have different `study` names.
@@ -180,15 +180,15 @@ def _fixed_settings(
 ) -> dict[str, Any]:
     """The settings that are not searched, checked."""
     if "seed" in fixed:
-        raise UserError("'seed' is fixed, but the best settings are fitted with another seed too.")
+        raise UserError("seed cannot be fixed: the best settings are fitted with another seed too.")
     known = TabMT().get_params()
     for name in fixed:
         if name not in known:
-            raise UserError(f"{name!r} is fixed, but the settings are: {', '.join(known)}.")
+            raise UserError(f"{name!r} is not a setting; the settings are: {', '.join(known)}.")
     settings = dict(fixed)
     if target is not None:
         settings["target"] = target
-    if minutes is not None or space == "cpu":
+    if minutes is not None or space == "small":
         settings["minutes"] = 1.0 if minutes is None else minutes
     Settings.of(TabMT(**settings).get_params())  # mistakes are said now
     return settings

@@ -137,7 +137,7 @@ def _run_processes(
         raise errors.get()
     failed = [process.exitcode for process in processes if process.exitcode != 0]
     if len(failed) == len(processes):
-        raise RuntimeError(f"the workers ended with exit code {failed[0]}; their output says why")
+        raise RuntimeError(f"the workers ended with exit code {failed[0]}; see their output")
     if failed:
         log.warning("A worker ended with exit code %s; the others continued.", failed[0])
     return not failed
@@ -203,7 +203,7 @@ def _work(task: WorkerRun, may_begin: Callable[[], bool]) -> None:
         try:
             _perform(study, trial, job.distributions(), perform)
         except optuna.exceptions.UpdateFinishedTrialError:
-            log.warning("Trial %d was given up by another process.", trial.number)
+            log.warning("Trial %d was marked as failed by another process.", trial.number)
 
 
 def _perform(

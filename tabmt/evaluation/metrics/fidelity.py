@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tabmt.errors import UserError
+from tabmt.errors import UserError, not_installed
 from tabmt.evaluation.metrics.encoder import EncodedTable
 from tabmt.evaluation.metrics.neighbours import nearest
 
@@ -173,7 +173,7 @@ def detector_auc(real: EncodedTable, synthetic: EncodedTable, rng: np.random.Gen
     try:
         model.fit(frame[train], label[train])
     except catboost().CatBoostError as error:
-        raise UserError(f"CatBoost cannot learn from these rows: {error}") from error
+        raise UserError(f"CatBoost failed: {error}") from error
     return float(roc_auc_score(label[~train], model.predict_proba(frame[~train])[:, 1]))
 
 
@@ -248,5 +248,5 @@ def catboost() -> Any:
     try:
         import catboost
     except ImportError as error:
-        raise UserError("This needs CatBoost: pip install 'tabmt[eval]'.") from error
+        raise not_installed("An evaluation", "CatBoost", "eval") from error
     return catboost

@@ -60,7 +60,7 @@ def ml_efficiency(
         return _score(common, pairs, is_classification(train, target))
     except (catboost().CatBoostError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"CatBoost cannot learn this: {reason}") from error
+        raise UserError(f"CatBoost failed: {reason}") from error
 
 
 def _score(

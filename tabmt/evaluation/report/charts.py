@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tabmt.errors import UserError
+from tabmt.errors import not_installed
 
 REAL, SYNTHETIC = "#8a94a6", "#0d9488"
 INK, BLACK = "currentColor", "#1c2430"
@@ -55,7 +55,7 @@ def _converter() -> Any:
     try:
         import vl_convert
     except ImportError as error:
-        raise UserError("A picture needs vl-convert: pip install 'tabmt[eval]'.") from error
+        raise not_installed("A picture", "vl-convert", "eval") from error
     return vl_convert
 
 

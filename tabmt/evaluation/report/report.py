@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tabmt.data.files import write_text
-from tabmt.errors import UserError
+from tabmt.errors import not_installed
 from tabmt.evaluation.evaluate import EvaluatedTable, Evaluator
 from tabmt.evaluation.metrics import fidelity
 from tabmt.evaluation.metrics.encoder import EncodedTable
@@ -164,7 +164,7 @@ def environment() -> Any:
     try:
         import jinja2
     except ImportError as error:
-        raise UserError("A report needs Jinja2: pip install 'tabmt[eval]'.") from error
+        raise not_installed("A report", "Jinja2", "eval") from error
     templates = jinja2.Environment(
         loader=jinja2.PackageLoader("tabmt.evaluation.report", ""),
         autoescape=True,
