@@ -48,7 +48,7 @@ TABLE = {"age": [1, 2, 3, 4], "city": ["a", "b", "a", None]}
 WRONG_ENTRIES = [
     (
         {"columns": [{"name": "aeg", "kind": "numeric"}]},
-        "The schema has a column 'aeg', which does not exist; the columns are: age, city. Did "
+        "The schema names column 'aeg', which does not exist; the columns are: age, city. Did "
         "you mean 'age'?",
     ),
     (
@@ -69,7 +69,7 @@ WRONG_ENTRIES = [
     (
         {"columns": [{"name": "age", "max_bins": 1}]},
         "The schema sets max_bins of column 'age' to 1; "
-        "it must be a whole number of at least 2 to 2147483648.",
+        "it must be a whole number from 2 to 2147483648.",
     ),
     (
         {"columns": [{"name": "age", "colour": "red"}]},
