@@ -20,7 +20,7 @@ import click
 
 import tabmt
 from tabmt.cli import main
-from tabmt.config import CodecConfig, NetworkConfig, TrainConfig
+from tabmt.config import CodecConfig, GenerationConfig, NetworkConfig, TrainConfig
 from tabmt.errors import UserError
 from tabmt.search.pareto_front import Front, Point
 
@@ -40,6 +40,7 @@ API = (  # all of tabmt.__all__, the most important first
     "Front",
     "tune",
     "penguins",
+    "PAPER",
     "UserError",
 )
 WITH_METHODS = ("TabMT", "Front")
@@ -125,6 +126,9 @@ def api_page() -> str:
     ]
     for name in API:
         item = getattr(tabmt, name)
+        if name == "PAPER":
+            sections.append(paper_section())
+            continue
         sections.append(api_section(f"## {name}", name, item))
         if name == "TabMT":
             sections.append(settings_table())
@@ -134,6 +138,17 @@ def api_page() -> str:
                 for method, function in public_methods(item)
             ]
     return "\n".join(sections)
+
+
+def paper_section() -> str:
+    """The settings of the paper's own method."""
+    values = "\n".join(f"    {name}={value!r}," for name, value in tabmt.PAPER.items())
+    return (
+        "## PAPER\n\nThe settings of the paper's own method, without our departures from it "
+        "([method](method.md)), and\nsizes from its search space. On the command line: "
+        "`--config paper`.\n\n```python\nfrom tabmt import PAPER, TabMT\n\n"
+        'model = TabMT(**PAPER | {"steps": 20})\n```\n\n```\ndict(\n' + values + "\n)\n```\n"
+    )
 
 
 def public_methods(owner: type) -> Iterator[tuple[str, Any]]:
@@ -233,7 +248,7 @@ def settings_table() -> str:
     """The settings of TabMT that the command line has, too."""
     fields = [
         field
-        for config in (CodecConfig, NetworkConfig, TrainConfig)
+        for config in (CodecConfig, NetworkConfig, TrainConfig, GenerationConfig)
         for field in dataclasses.fields(config)
     ]
     about = {field.name: field.metadata["help"].partition("  [default")[0] for field in fields}

@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tabmt.conditions.condition import between, known, missing, one_of
+from tabmt.config import PAPER
 from tabmt.errors import UserError
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tabmt.search.tune import tune
 
 __all__ = [
+    "PAPER",
     "Front",
     "TabMT",
     "UserError",

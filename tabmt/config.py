@@ -13,15 +13,18 @@ from typing import Any, Literal, get_args
 from tabmt.errors import UserError
 
 Missing = Literal["learned", "masked"]
-Quantizer = Literal["kmeans", "quantile", "uniform", "none"]
+Quantizer = Literal["kmeans", "plain-kmeans", "quantile", "uniform", "none"]
 Decode = Literal["inside", "centre"]
 Imputation = Literal["draw", "mode", "mean"]
 NetworkName = Literal["any-order", "masked"]
+InitialBias = Literal["frequencies", "zero"]
+Decayed = Literal["matrices", "all"]
 Device = Literal["auto", "cpu", "cuda"]
 Engine = Literal["local", "ray"]
 SamplerName = Literal["nsga2", "tpe", "gp", "guided", "random"]
 Privacy = Literal["dcr", "closer", "attack"]
 Quality = Literal["mle", "detector"]
+Scale = Literal["log", "linear"]
 SpaceName = Literal["small", "paper"]
 Objective = Literal["mle", "likelihood"]
 
@@ -42,14 +45,15 @@ class CodecConfig:
     missing: Missing = option(
         "learned",
         "learned: missing values are learned and generated; masked: they are masked in training "
-        "and "
-        "never generated (as in the paper)",
+        "and never generated (as in the paper)",
         choices=get_args(Missing),
         group="Data",
     )
     quantizer: Quantizer = option(
         "kmeans",
-        "how numbers are divided into bins; none gives every distinct value a code of its own",
+        "how numbers are divided into bins: kmeans, beside bins for single values that are "
+        "frequent; plain-kmeans: clusters only (as in the paper); quantile; uniform; none: every "
+        "distinct value has a bin of its own",
         choices=get_args(Quantizer),
         group="Data",
     )
@@ -58,6 +62,20 @@ class CodecConfig:
         "maximum number of bins of a numeric column  [default: up to 100, fewer for small tables]",
         minimum=2,
         type=int,
+        group="Data",
+    )
+    few_values: int = option(
+        10,
+        "whole numbers with at most this many distinct values are treated as categories; 0: every "
+        "number is ordered (as in the paper)",
+        minimum=0,
+        group="Data",
+    )
+    find_ids: bool = option(
+        True,
+        "generate new values for columns of unique keys, or learn them like any other column (as "
+        "in the paper)",
+        flag="--find-ids/--no-find-ids",
         group="Data",
     )
 
@@ -89,6 +107,13 @@ class NetworkConfig:
     drop_path: float = option(
         0.0, "probability of skipping a block for a row", minimum=0.0, below=1.0, group="Network"
     )
+    initial_bias: InitialBias = option(
+        "frequencies",
+        "output biases before training: the logarithms of the values' frequencies, or zero (as in "
+        "the paper)",
+        choices=get_args(InitialBias),
+        group="Network",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +133,13 @@ class TrainConfig:
         2e-3, "peak learning rate", minimum=0.0, auto=True, group="Training"
     )
     weight_decay: float = option(
-        1e-2, "decoupled weight decay of the weight matrices", minimum=0.0, group="Training"
+        1e-2, "decoupled weight decay of AdamW", minimum=0.0, group="Training"
+    )
+    weight_decay_on: Decayed = option(
+        "matrices",
+        "what decays: the matrices of linear layers, or all parameters (as in the paper)",
+        choices=get_args(Decayed),
+        group="Training",
     )
     warmup: int = option(
         100,
@@ -118,11 +149,21 @@ class TrainConfig:
         group="Training",
     )
     clip: float = option(
-        1.0, "maximum norm of the gradient; 0 for no clipping", minimum=0.0, group="Training"
+        1.0,
+        "maximum norm of the gradient; 0 for no clipping (as in the paper)",
+        minimum=0.0,
+        group="Training",
+    )
+    average_steps: int = option(
+        300,
+        "keep a running average of the weights over about this many steps; 0: the weights "
+        "themselves (as in the paper)",
+        minimum=0,
+        group="Training",
     )
     valid_share: float = option(
         0.1,
-        "share of the rows used for validation; 0 for no early stopping",
+        "share of the rows used for validation; 0 for no early stopping (as in the paper)",
         minimum=0.0,
         below=1.0,
         auto=True,
@@ -143,7 +184,7 @@ class TrainConfig:
     finish: float = option(
         0.5,
         "after an early stop, go on from the best weights with all rows, for this fraction of the "
-        "steps they took; 0 for none",
+        "steps they took; 0 for none (as in the paper)",
         minimum=0.0,
         below=100.0,
         group="Training",
@@ -157,7 +198,8 @@ class TrainConfig:
     )
     target: str | None = option(
         None,
-        "column that you will later predict from the others; it is generated last",
+        "column that you will later predict from the others; it is generated last (see "
+        "--target-last)",
         type=str,
         group="Data",
     )
@@ -173,6 +215,47 @@ class TrainConfig:
         minimum=1,
         type=int,
         group="Hardware",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationConfig:
+    """How the fitted model generates rows. Part of the model, like the weights."""
+
+    decode: Decode = option(
+        "inside",
+        "inside: draw numbers inside their bin; centre: return its centre (as in the paper)",
+        choices=get_args(Decode),
+        group="Generation",
+    )
+    rows_per_order: int | None = option(
+        None,
+        "rows that are generated in one random order of the columns, a power of two up to 16384 "
+        "(512 in the paper)  [default: a 64th of the rows, from 64 to 4096]",
+        minimum=1,
+        type=int,
+        group="Generation",
+    )
+    target_last: bool = option(
+        True,
+        "generate the target last, given all other columns, or at a random place like the others "
+        "(as in the paper)",
+        flag="--target-last/--no-target-last",
+        group="Generation",
+    )
+    large_columns_first: bool = option(
+        True,
+        "generate columns with more than 1,000 values first, or at a random place like the others "
+        "(as in the paper)",
+        flag="--large-columns-first/--no-large-columns-first",
+        group="Generation",
+    )
+    calibrate_missing: bool = option(
+        True,
+        "after training, correct how often missing values are generated, or not (the paper "
+        "generates none)",
+        flag="--calibrate-missing/--no-calibrate-missing",
+        group="Generation",
     )
 
 
@@ -195,9 +278,10 @@ class DrawOptions:
         "generate missing values as often as the training table has them, or none",
         flag="--allow-missing/--no-missing",
     )
-    decode: Decode = option(
-        "inside",
-        "inside: draw numbers inside their bin; centre: return its centre (as in the paper)",
+    decode: Decode | None = option(
+        None,
+        "inside: draw numbers inside their bin; centre: return its centre  [default: as the model "
+        "was fitted]",
         choices=get_args(Decode),
     )
 
@@ -222,26 +306,78 @@ class SampleOptions(DrawOptions):
     )
 
 
-PAPERS_SCHEDULE = {
+# The method of the paper, without any departure of ours (docs/method.md lists them).
+PAPER_METHOD: dict[str, Any] = {
     "network": "masked",
+    "missing": "masked",
+    "quantizer": "plain-kmeans",
+    "few_values": 0,
+    "find_ids": False,
+    "smoothing": 0.0,
+    "initial_bias": "zero",
+    "weight_decay_on": "all",
+    "clip": 0.0,
+    "average_steps": 0,
+    "warmup": 0,
+    "valid_share": 0.0,
+    "finish": 0.0,
+    "decode": "centre",
+    "rows_per_order": 512,
+    "target_last": False,
+    "large_columns_first": False,
+    "calibrate_missing": False,
+}
+# Sizes from the paper's search space, which gives no defaults: its smaller networks, as they train
+# on a CPU. `tune --config paper --space paper` searches them, as the paper does for every table.
+PAPER: dict[str, Any] = {
+    **PAPER_METHOD,
+    "max_bins": 100,
+    "width": 64,
+    "depth": 4,
+    "heads": 4,
+    "dropout": 0.1,
+    "drop_path": 0.0,
+    "learning_rate": 1e-3,
+    "weight_decay": 1e-2,
+    "batch_size": 256,
+    "steps": 10_000,
+}
+LARGE_SCHEDULE: dict[str, Any] = {  # paper, section "Scaling"
+    "dropout": 0.0,
     "learning_rate": 2e-3,
     "weight_decay": 1e-2,
     "batch_size": 2048,
     "warmup": 10_000,
     "steps": 350_000,
 }
-PRESETS: dict[str, dict[str, Any]] = {  # paper, "Model topologies used in scaling experiments"
-    "S": {"width": 64, "depth": 12, "heads": 4, **PAPERS_SCHEDULE},
-    "M": {"width": 384, "depth": 12, "heads": 8, **PAPERS_SCHEDULE},
-    "L": {"width": 576, "depth": 24, "heads": 12, **PAPERS_SCHEDULE},
+PRESETS: dict[str, dict[str, Any]] = {  # S, M, L: paper, "Model topologies"
+    "paper": PAPER,
+    "S": {**PAPER, **LARGE_SCHEDULE, "width": 64, "depth": 12, "heads": 4},
+    "M": {**PAPER, **LARGE_SCHEDULE, "width": 384, "depth": 12, "heads": 8},
+    "L": {**PAPER, **LARGE_SCHEDULE, "width": 576, "depth": 24, "heads": 12},
+}
+# How the paper searches settings and temperatures, for `tune` and `pareto`.
+PAPER_TUNE: dict[str, Any] = {"prune": False, "compare_defaults": False, "multiplier": 8}
+PAPER_PARETO: dict[str, Any] = {
+    "sampler": "nsga2",
+    "scale": "linear",
+    "uniform_first": False,
+    "population": 50,  # Optuna's default
+    "multiplier": 8,
+    "quick": False,
 }
 
+MOST_ROWS_PER_ORDER = 2**14
 CELLS_PER_STEP = 4096  # wide tables learn as much from fewer rows, and take more steps a minute
 
 
 def automatic(network: NetworkName, rows: int, columns: int, steps: int) -> dict[str, Any]:
     """Settings that suit a network, a table and a number of steps; docs/log.md says how they were
-    chosen."""
+    chosen.
+
+    PAPER-DIFF batch_size, learning_rate, dropout, depth, warmup: the paper searches them for every
+    table (`tune --space paper`), which takes days.
+    """
     wide = 2 ** round(math.log2(CELLS_PER_STEP / max(1, columns)))
     batch = max(32, wide) if wide < 256 else 256 if rows < 100_000 else 512
     rate = 5e-4 if rows < 1000 else 1e-3 if rows < 3000 else 2e-3
@@ -266,6 +402,12 @@ def check(config: Any) -> None:
             _check_field(item, value)
     if isinstance(config, TrainConfig):
         _check_training(config)
+    if isinstance(config, GenerationConfig):
+        rows = config.rows_per_order
+        if rows is not None and MOST_ROWS_PER_ORDER % rows:
+            raise UserError(
+                f"rows_per_order is {rows}, but must be a power of two up to {MOST_ROWS_PER_ORDER}."
+            )
     if isinstance(config, NetworkConfig) and config.width % config.heads:
         raise UserError(
             f"heads is {config.heads}, but must divide the width of {config.width} evenly."
@@ -280,6 +422,10 @@ def _check_field(item: dataclasses.Field[Any], value: Any) -> None:
             raise UserError(f"{name} is {value!r}, but must be one of: {allowed}.")
         return
     wanted = rule.get("type", type(item.default))
+    if wanted is bool:
+        if not isinstance(value, bool):
+            raise UserError(f"{name} is {value!r}, but must be True or False.")
+        return
     if wanted is str:
         if not isinstance(value, str):
             raise UserError(f"{name} is {value!r}, but must be text.")

@@ -23,11 +23,14 @@ from tabmt.conditions.condition import parse_conditions
 from tabmt.conditions.selections import shares_of_rows
 from tabmt.config import (
     CodecConfig,
+    Decayed,
     Decode,
     Device,
     DrawOptions,
     Engine,
+    GenerationConfig,
     Imputation,
+    InitialBias,
     Missing,
     NetworkConfig,
     NetworkName,
@@ -114,6 +117,8 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         missing: Missing = CodecConfig.missing,
         quantizer: Quantizer = CodecConfig.quantizer,
         max_bins: int | None = CodecConfig.max_bins,
+        few_values: int = CodecConfig.few_values,
+        find_ids: bool = CodecConfig.find_ids,
         network: NetworkName = NetworkConfig.network,
         width: int = NetworkConfig.width,
         depth: int | None = None,
@@ -121,13 +126,16 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         dropout: float | None = None,
         smoothing: float = NetworkConfig.smoothing,
         drop_path: float = NetworkConfig.drop_path,
+        initial_bias: InitialBias = NetworkConfig.initial_bias,
         steps: int = TrainConfig.steps,
         minutes: float | None = TrainConfig.minutes,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         weight_decay: float = TrainConfig.weight_decay,
+        weight_decay_on: Decayed = TrainConfig.weight_decay_on,
         warmup: int | None = None,
         clip: float = TrainConfig.clip,
+        average_steps: int = TrainConfig.average_steps,
         valid_share: float | None = None,
         eval_every: int = TrainConfig.eval_every,
         patience: int = TrainConfig.patience,
@@ -137,6 +145,11 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         checkpoint_every: float = TrainConfig.checkpoint_every,
         device: Device = TrainConfig.device,
         threads: int | None = TrainConfig.threads,
+        decode: Decode = GenerationConfig.decode,
+        rows_per_order: int | None = GenerationConfig.rows_per_order,
+        target_last: bool = GenerationConfig.target_last,
+        large_columns_first: bool = GenerationConfig.large_columns_first,
+        calibrate_missing: bool = GenerationConfig.calibrate_missing,
     ) -> None:
         for name, value in list(locals().items()):
             if name not in ("self", "__class__"):
@@ -338,12 +351,13 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
 
     def _request(self, options: DrawOptions, where: Any = None, balance: Any = None) -> Request:
         model = self.model_
-        check_choice("decode", options.decode, Decode)
+        decode = options.decode or model.card.settings.generation.decode
+        check_choice("decode", decode, Decode)
         return Request(
             seed=_seed(options.seed),
             temperature=resolve_temperatures(options.temperature, model),
             allow_missing=options.allow_missing,
-            decode=options.decode,
+            decode=decode,
             threads=self._threads,
             shares=shares_of_rows(model.codec, parse_conditions(where), balance),
         )

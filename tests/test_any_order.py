@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from tabmt.method.any_order import draw_orders, masked_cells_last
+from tabmt.method.column_order import ColumnOrder
 from tabmt.method.sample import fill
 from tabmt.tokens import MASK
 from tests.small_networks import FIELDS, generator, make, small, some_tokens
@@ -25,7 +26,7 @@ def test_all_orders_are_equally_likely():
 
 
 def test_columns_that_sampling_draws_first_come_first_in_half_of_the_rows():
-    orders = draw_orders((6000, 5), generator(), target=2, first=[0, 3])
+    orders = draw_orders((6000, 5), generator(), ColumnOrder(first=(0, 3), last=2))
     assert set(orders[::2, :2].flatten().tolist()) == {0, 3}
     assert (orders[::2, -1] == 2).all()
     counts = torch.bincount(orders[1::2, 0], minlength=5)
@@ -34,7 +35,7 @@ def test_columns_that_sampling_draws_first_come_first_in_half_of_the_rows():
 
 
 def test_a_target_comes_last_in_half_of_the_rows():
-    orders = draw_orders((6000, 4), generator(), target=2)
+    orders = draw_orders((6000, 4), generator(), ColumnOrder(last=2))
     assert (orders[::2, -1] == 2).all()
     counts = torch.bincount(orders[1::2, -1], minlength=4)
     assert chisquare(counts.numpy()).pvalue > 0.001

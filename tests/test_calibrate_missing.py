@@ -8,6 +8,7 @@ import torch
 
 from tabmt.config import NetworkName
 from tabmt.method.calibrate_missing import calibrate_missing
+from tabmt.method.column_order import RANDOM_ORDER
 from tabmt.method.sample import fill
 from tabmt.tokens import MASK, TokenStore, pack
 from tests.small_networks import FIELDS, generator, make, small
@@ -45,7 +46,7 @@ def test_missing_values_come_at_the_rate_of_the_table_and_the_rest_stays(network
     real = [(tokens[:, 1] == 4).mean(), (tokens[:, 3] == 3).mean()]
     assert np.abs(np.subtract(rates(net), real)).max() > 0.1
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    first, after = calibrate_missing(net, store(tokens), MISSING, seed=0, last=None)
+    first, after = calibrate_missing(net, store(tokens), MISSING, seed=0, column_order=RANDOM_ORDER)
     # Two standard errors of the rate in a fresh sample of 3072 or 768 rows.
     assert first > 0.1 and after < {"any-order": 0.02, "masked": 0.04}[network]
     assert np.abs(np.subtract(rates(net), real)).max() < 0.025
@@ -63,7 +64,7 @@ def test_a_calibration_that_does_not_help_is_undone(network):
     helped = []
     for seed in range(8):  # after the first, there is little left to correct
         before = net.output.bias.detach().clone()
-        first, after = calibrate_missing(net, tokens, MISSING, seed=seed, last=None)
+        first, after = calibrate_missing(net, tokens, MISSING, seed=seed, column_order=RANDOM_ORDER)
         helped.append(after < first)
         assert helped[-1] or after == first
         assert torch.equal(net.output.bias, before) == (not helped[-1])

@@ -41,7 +41,15 @@ def test_the_summary_of_every_command_is_short_and_shown_whole(name):
 
 def test_fit_lists_its_options_in_groups():
     groups = sections(help_of("fit"))
-    assert list(groups) == ["Output", "Data", "Network", "Training", "Hardware", "Other"]
+    assert list(groups) == [
+        "Output",
+        "Data",
+        "Network",
+        "Training",
+        "Generation",
+        "Hardware",
+        "Other",
+    ]
     listed = {name: re.findall(r"^  (?:-\w, )?(--[\w-]+)", groups[name], re.M) for name in groups}
     assert listed.pop("Other") == ["--help"]
     options = [option for group in listed.values() for option in group]

@@ -177,7 +177,7 @@ def test_filling_draws_conditioned_columns_first_and_the_others_in_a_random_orde
     orders = set()
     for seed in range(8):
         stream = generator(seed)
-        order = [c for c in draw_order(net.sizes, stream).tolist() if c not in conditioned]
+        order = [c for c in draw_order(len(net.sizes), stream).tolist() if c not in conditioned]
         temperature, device = torch.ones(4), torch.device("cpu")
         rows = draw_conditioned(net, 50, conditioned, allowed, temperature, stream, device)
         for column in order:

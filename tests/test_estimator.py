@@ -205,6 +205,8 @@ def test_every_way_to_sample_has_the_same_options(name):
 
 @pytest.mark.parametrize("name", tabmt.__all__)
 def test_every_public_name_has_a_docstring_with_an_example(name):
+    if name == "PAPER":
+        pytest.skip("a dictionary; docs/api.md has its example")
     assert "Example:" in inspect.getdoc(getattr(tabmt, name))
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from tabmt import TabMT
 from tabmt.cli import main
+from tabmt.config import CodecConfig
 from tabmt.data import infer
 from tabmt.data.dataset import Dataset, InMemory
 from tabmt.data.infer import Inference, infer_schema
@@ -70,7 +71,7 @@ def test_kind_and_reason(name, values, kind, reason):
 def test_missing_values_are_learned_unless_set_otherwise():
     table = pa.table({"a": [1, None, 2], "b": [1, 2, 3]})
     assert modes(infer_schema(table)) == ["learned", "none"]
-    assert modes(infer_schema(table, missing="masked")) == ["masked", "none"]
+    assert modes(infer_schema(table, config=CodecConfig(missing="masked"))) == ["masked", "none"]
 
 
 def modes(schema) -> list[str]:
@@ -321,7 +322,7 @@ def test_an_inferred_column_holds_the_values_that_parsing_it_gives(tmp_path, tab
     source, _, overrides = TABLES[table]
     dataset = Dataset.open(source(tmp_path / "t.csv") if callable(source) else source)
     array = dataset.column(name)
-    typed = Inference.of(dataset, "learned", overrides).column(name, array)
+    typed = Inference.of(dataset, CodecConfig(), overrides).column(name, array)
     parsed = parse_column(array, typed.column)
     assert typed.column == parsed.column
     assert typed.values.type == parsed.values.type

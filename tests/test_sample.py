@@ -11,6 +11,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from tabmt.config import NetworkName, TrainConfig
+from tabmt.method.column_order import ColumnOrder
 from tabmt.method.embedding import Field
 from tabmt.method.networks import Network, build_network
 from tabmt.method.sample import draw_order, fill
@@ -61,7 +62,7 @@ def test_sampled_frequencies_match_the_models_probabilities(name):
     net, order = make(name), [2, 0, 1]
     rows, probabilities = row_probabilities(net, order)
     n = 40_000
-    seed = next(s for s in range(100) if draw_order(net.sizes, generator(s)).tolist() == order)
+    seed = next(s for s in range(100) if draw_order(len(net.sizes), generator(s)).tolist() == order)
     drawn = fill(net, blank(n), temperature=ONES, generator=generator(seed))
     index = (drawn[:, 0] * 4 + drawn[:, 1]) * 2 + drawn[:, 2]
     assert torch.equal(rows[index], drawn)
@@ -99,12 +100,17 @@ class UniformNetwork:
 
 def test_columns_of_very_many_codes_come_first_and_the_target_last():
     sizes, noise = [3, 5000, 2, 2000, 7, 1000], generator()
-    orders = {tuple(draw_order(sizes, noise, last=4).tolist()) for _ in range(200)}
+
+    def drawn(target, count, large_first=True):
+        column_order = ColumnOrder.of(sizes, target=target, large_first=large_first)
+        return {tuple(draw_order(6, noise, column_order).tolist()) for _ in range(count)}
+
+    orders = drawn(4, 200)
     assert {order[:2] for order in orders} == {(1, 3), (3, 1)}
     assert {order[-1] for order in orders} == {4}
     assert {order[2:5] for order in orders} == set(itertools.permutations((0, 2, 5)))
-    target = {tuple(draw_order(sizes, noise, last=1).tolist()) for _ in range(50)}
-    assert {(order[0], order[-1]) for order in target} == {(3, 1)}
+    assert {(order[0], order[-1]) for order in drawn(1, 50)} == {(3, 1)}
+    assert {order[0] for order in drawn(None, 200, large_first=False)} == set(range(6))
 
 
 def test_all_orders_are_equally_likely():

@@ -113,7 +113,7 @@ def test_an_inferred_column_holds_the_values_that_parsing_it_gives(table, source
     overrides = None if missing_text is None else {"missing_text": missing_text}
     dataset = InMemory(table, Source(source))
     for name in table.column_names:
-        inference = Inference.of(dataset, "learned", overrides)
+        inference = Inference.of(dataset, CodecConfig(), overrides)
         try:
             typed = inference.column(name, table.column(name))
         except UserError:  # a missing_text that the column cannot have

@@ -15,6 +15,7 @@ from tabmt.config import NetworkConfig, NetworkName, TrainConfig
 from tabmt.errors import TrainingError
 from tabmt.json_files import convert
 from tabmt.method.batches import take
+from tabmt.method.column_order import ColumnOrder
 from tabmt.method.embedding import Field
 from tabmt.method.networks import Network, build_network
 from tabmt.method.train import (
@@ -330,5 +331,7 @@ def test_a_network_that_breaks_in_its_last_step_is_not_kept():
 def test_the_target_reaches_the_orders_that_are_trained():
     nets = [make(dataclasses.replace(SMALL, network="any-order")) for _ in range(2)]
     for net, target in zip(nets, (None, 2), strict=True):
-        train(net, table(50), table(20, seed=1), SHORT, seed=5, target=target)
+        train(
+            net, table(50), table(20, seed=1), SHORT, seed=5, column_order=ColumnOrder(last=target)
+        )
     assert not same(weights(nets[0]), weights(nets[1]))

@@ -3,7 +3,7 @@
 import json
 import logging
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 
@@ -19,7 +19,7 @@ from tabmt.cli.options import (
     options_from,
     read_config,
 )
-from tabmt.config import CodecConfig, Missing, NetworkConfig, TrainConfig
+from tabmt.config import CodecConfig, GenerationConfig, NetworkConfig, TrainConfig
 from tabmt.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -31,18 +31,12 @@ log = logging.getLogger(__name__)
 @file_option(
     "--schema", "overrides", help="schema file with your changes, to check and show with the rest"
 )
-@click.option(
-    "--missing",
-    type=click.Choice(get_args(Missing)),
-    default=CodecConfig.missing,
-    show_default=True,
-    help="how missing values will be treated, as in `fit --missing`",
-)
-def schema(table: str, output: str | None, overrides: str | None, missing: Any) -> None:
+@options_from(CodecConfig, only=("missing", "few_values", "find_ids"))
+def schema(table: str, output: str | None, overrides: str | None, **settings: Any) -> None:
     """Show the kind of each column of TABLE, and why.
 
     The result is JSON. Edit it and pass it to `fit --schema`; entries that you do not change may be
-    left out.
+    left out. The settings are those of `fit`.
 
     \b
     Example:
@@ -52,7 +46,7 @@ def schema(table: str, output: str | None, overrides: str | None, missing: Any) 
     from tabmt.data.infer import infer_schema
     from tabmt.data.overrides import read_overrides
 
-    found = infer_schema(table, missing=missing, overrides=read_overrides(overrides))
+    found = infer_schema(table, config=CodecConfig(**settings), overrides=read_overrides(overrides))
     text = json.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n"
     if output is None:
         click.echo(text, nl=False)
@@ -96,7 +90,8 @@ def schema(table: str, output: str | None, overrides: str | None, missing: Any) 
     "config_file",
     cls=GroupedOption,
     group="Training",
-    help="TOML file of settings, or one of the paper's presets: S, M, L",
+    help="TOML file of settings, or a preset: paper (the paper's method), S, M, L (its large "
+    "models)",
 )
 @click.option(
     "--seed",
@@ -117,7 +112,7 @@ def schema(table: str, output: str | None, overrides: str | None, missing: Any) 
 @engine_option(
     "where to encode a table that does not fit in memory", cls=GroupedOption, group="Hardware"
 )
-@options_from(CodecConfig, NetworkConfig, TrainConfig)
+@options_from(CodecConfig, NetworkConfig, TrainConfig, GenerationConfig)
 def fit(
     table: str,
     output: str,

@@ -46,7 +46,7 @@ class GroupedOption(click.Option):
 class GroupedCommand(click.Command):
     """A command whose options are listed in groups."""
 
-    GROUPS = ("Output", "Data", "Network", "Training", "Hardware", "Other")
+    GROUPS = ("Output", "Data", "Network", "Training", "Generation", "Hardware", "Other")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
@@ -56,13 +56,14 @@ class GroupedCommand(click.Command):
                 formatter.write_dl([r for o in own if (r := o.get_help_record(ctx)) is not None])
 
 
-def options_from(*config_classes: type[Any]) -> Callable[[Any], Any]:
-    """Turn every field of config dataclasses into an option."""
+def options_from(*config_classes: type[Any], only: Collection[str] = ()) -> Callable[[Any], Any]:
+    """Turn every field of config dataclasses into an option, or `only` some of them."""
 
     def decorate(command: Any) -> Any:
         for config_class in reversed(config_classes):
             for item in reversed(dataclasses.fields(config_class)):
-                command = _option(item)(command)
+                if not only or item.name in only:
+                    command = _option(item)(command)
         return command
 
     return decorate
@@ -228,8 +229,7 @@ def read_config(path: str, allowed: Collection[str]) -> dict[str, Any]:
         if name not in allowed:
             raise UserError(
                 f"The settings file {path!r} has {name!r}, which is not a setting; the settings "
-                "are: "
-                f"{', '.join(allowed)}."
+                f"are: {', '.join(allowed)}."
             )
     return settings
 

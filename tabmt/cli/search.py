@@ -8,8 +8,26 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from tabmt.cli.console import search_progress, show_table
-from tabmt.cli.options import INTERRUPTED, file_option, file_to_write, keep_apart, model_to_write
-from tabmt.config import Objective, Privacy, Quality, SamplerName, SpaceName
+from tabmt.cli.options import (
+    INTERRUPTED,
+    file_option,
+    file_to_write,
+    given_on_command_line,
+    keep_apart,
+    model_to_write,
+    read_config,
+)
+from tabmt.config import (
+    PAPER_METHOD,
+    PAPER_PARETO,
+    PAPER_TUNE,
+    Objective,
+    Privacy,
+    Quality,
+    SamplerName,
+    Scale,
+    SpaceName,
+)
 from tabmt.json_files import read_json
 
 if TYPE_CHECKING:
@@ -81,6 +99,32 @@ def pareto() -> None:
 @click.option(
     "--final-rows", type=COUNT, help="rows to generate per final score  [default: as --train]"
 )
+@click.option(
+    "--multiplier",
+    type=COUNT,
+    help="rows to generate per trial and final score, as a multiple of --train",
+)
+@click.option(
+    "--scale", type=click.Choice(get_args(Scale)), default="log", show_default=True,
+    help="scale of the temperatures, from 0.5 to 5",
+)  # fmt: skip
+@click.option(
+    "--uniform-first/--no-uniform-first", default=True, show_default=True,
+    help="begin with trials that have one temperature for all columns",
+)  # fmt: skip
+@click.option(
+    "--population", type=COUNT, help="population of nsga2  [default: a quarter of the trials]"
+)
+@click.option(
+    "--quick/--no-quick", default=True, show_default=True,
+    help="trials with at most 300 CatBoost trees, and distances of at most 5,000 rows",
+)  # fmt: skip
+@click.option(
+    "--config",
+    type=click.Choice(["paper"]),
+    help="paper: search as the paper does (nsga2 with a population of 50, linear scale, 8 times "
+    "the rows, full CatBoost models); options given here override it",
+)
 @shared_options
 def search(
     model: str,
@@ -88,6 +132,7 @@ def search(
     valid: str,
     test: str | None,
     output: str,
+    config: str | None,
     catboost_file: str | None,
     storage: str | None,
     study: str | None,
@@ -104,6 +149,8 @@ def search(
     """
     from tabmt.search.pareto import pareto as find_front
 
+    if config == "paper":
+        options |= PAPER_PARETO | given_on_command_line(options)
     target = file_to_write(output, (".json",))
     storage = storage or str(target.with_suffix(".trials"))
     keep_apart([output, storage], [model, train, valid, test, catboost_file])
@@ -223,10 +270,29 @@ def show(front: str, output: str | None) -> None:
     type=MINUTES,
     help="training minutes per trial  [default: 1 with --space small, no limit with paper]",
 )
+@click.option(
+    "--prune/--no-prune", default=True, show_default=True,
+    help="stop trials early that are worse than most others",
+)  # fmt: skip
+@click.option(
+    "--compare-defaults/--no-compare-defaults", default=True, show_default=True,
+    help="score the default settings too, and use them if they are better with another seed",
+)  # fmt: skip
+@click.option(
+    "--multiplier", type=COUNT, default=1, show_default=True,
+    help="rows to generate per trial, as a multiple of TABLE",
+)  # fmt: skip
+@file_option(
+    "--config",
+    "config_file",
+    help="TOML file of settings that are not searched; or paper: the paper's method, without "
+    "pruning, without the defaults, with a multiplier of 8",
+)
 @shared_options
 def tune(
     table: str,
     output: str,
+    config_file: str | None,
     catboost_file: str | None,
     storage: str | None,
     study: str | None,
@@ -247,6 +313,12 @@ def tune(
     from tabmt.search.charts import importance_picture
     from tabmt.search.tune import tune as find_settings
 
+    fixed: dict[str, Any] | None = None
+    if config_file == "paper":
+        fixed = PAPER_METHOD
+        options |= PAPER_TUNE | given_on_command_line(options)
+    elif config_file is not None:
+        fixed = read_config(config_file, TabMT().get_params())
     target = model_to_write(output)
     config, picture = (file_to_write(str(target.with_suffix(e))) for e in (".toml", ".svg"))
     storage = storage or str(target.with_suffix(".trials"))
@@ -255,6 +327,7 @@ def tune(
     with _resumable(storage), search_progress(("score",)) as on_trial:
         tuned = find_settings(
             table,
+            fixed=fixed,
             catboost_settings=_read_settings(catboost_file),
             storage=storage,
             study=study or "tune",

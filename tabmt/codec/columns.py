@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tabmt.codec.identifiers import Identifiers
-from tabmt.codec.quantize import Quantized, quantize
-from tabmt.config import CodecConfig, Decode
+from tabmt.codec.quantize import How, Quantized, quantize
+from tabmt.config import CodecConfig
 from tabmt.data import text_formats
 from tabmt.data.arrow_types import is_number, is_text, is_time, parse_type, storage_type, value_type
 from tabmt.data.missing import missing_scalar
@@ -50,7 +50,7 @@ class Decoding:
     """How codes become values. Rows are numbered from `first_row`, for identifiers."""
 
     rng: np.random.Generator
-    how: Decode = "inside"
+    how: How = "inside"
     within: Bounds | None = None  # of numbers, in units
     first_row: int = 0
     seed: int = 0
@@ -242,6 +242,8 @@ class NumericCodec(ColumnCodec):
         return self.codes.encode(self.grid.units(known))
 
     def decode(self, codes: np.ndarray, column: Column, decoding: Decoding) -> pa.Array:
+        if decoding.how == "centre" and decoding.within is None and self.grid.is_float:
+            return self.grid.values(self.codes.centres[codes])  # as it is, not on the grid
         return self.grid.values(self.decode_units(codes, decoding))
 
     def decode_units(self, codes: np.ndarray, decoding: Decoding) -> np.ndarray:
@@ -806,8 +808,8 @@ def fit_codec(typed: TypedColumn, config: CodecConfig, seed: int) -> ColumnCodec
 
 
 def _bins(config: CodecConfig, rows: int) -> int:
-    # PAPER-DIFF: the paper's number of clusters does not depend on the table. With only a handful
-    # of rows per code, codes cannot be learned, and training would stop before it began.
+    # PAPER-DIFF max_bins: the paper's number of clusters does not depend on the table. With only a
+    # handful of rows per code, codes cannot be learned, and training would stop before it began.
     if config.max_bins is not None:
         return config.max_bins
     return min(MOST_BINS, max(LEAST_BINS, rows // ROWS_PER_BIN))

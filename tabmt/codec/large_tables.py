@@ -39,7 +39,7 @@ def fit_table_codec(
     dataset: Dataset, config: CodecConfig, overrides: Mapping[str, Any] | None, seed: int
 ) -> TableCodec:
     """The codec of a table of any size, column by column."""
-    inference = infer.Inference.of(dataset, config.missing, overrides)
+    inference = infer.Inference.of(dataset, config, overrides)
     rules = inference.overrides.rules
     codec = TableCodec.fit(inference.columns(dataset), dataset.source, rules, config, seed)
     if not infer.is_sampled(dataset):

@@ -18,6 +18,10 @@ from sklearn.exceptions import ConvergenceWarning
 
 from tabmt.config import Decode, Quantizer
 
+# "centre" is the exact centre where the column's type can hold it, "rounded" its nearest grid
+# value.
+How = Decode | Literal["rounded"]
+
 KNOTS = 8  # intervals between the knots of a bin, each with the same share of its values
 KMEANS_POINTS = 10_000  # K-Means sees at most this many weighted points
 LEAST_BINS = 10  # reserved for values that are not atoms
@@ -154,10 +158,10 @@ class Quantized:
         self,
         codes: np.ndarray,
         rng: np.random.Generator,
-        how: Decode,
+        how: How,
         within: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> np.ndarray:
-        """A number for each code: drawn inside its bin, or the centre as in the paper.
+        """A number for each code: drawn inside its bin, or its centre on the grid.
 
         `within` bounds each number, low and high (n,), both included; its code must have mass
         there.
@@ -168,12 +172,12 @@ class Quantized:
             return units
         bins = self._bin_of_code[codes[drawn]]
         low, high = (None, None) if within is None else (within[0][drawn], within[1][drawn])
-        if how == "centre":
+        if how != "inside":
             values = units[drawn] if self.continuous else np.floor(units[drawn] + 0.5)
             values = values if low is None else np.clip(values, low, high)
             units[drawn] = self._keep_in_bin(values, bins, low, high)
             return units
-        # PAPER-DIFF: the paper returns cluster centres (section 3). We draw inside the bin,
+        # PAPER-DIFF decode: the paper returns cluster centres (section 3). We draw inside the bin,
         # because a table of centres is easily told from a real one.
         draws = rng.random(len(bins))
         if low is None or high is None:
@@ -230,9 +234,13 @@ def quantize(
     values, counts = np.unique(units, return_counts=True)
     finite = np.isfinite(values)
     atom = ~finite
+    bins = max_bins
+    # PAPER-DIFF quantizer: the paper uses the clusters of K-Means as they are. Beside them, values
+    # such as 0 or 99999 are generated exactly, at their rate, and no rare value is a bin.
+    plain = quantizer == "plain-kmeans"
     if quantizer == "none" or finite.sum() <= max_bins:
         atom[:] = True
-    else:
+    elif not plain:
         frequent = np.flatnonzero(finite & (counts * max_bins >= len(units)))
         most = max(0, max_bins - LEAST_BINS)
         atom[frequent[np.argsort(-counts[frequent], kind="stable")[:most]]] = True
@@ -245,7 +253,8 @@ def quantize(
     if len(rest):
         label = _cut(values[rest], counts[rest], quantizer, bins, seed)
         starts = np.flatnonzero(np.diff(label, prepend=label[0] - 1))
-        groups = _join_rare(np.split(rest, starts[1:]), counts)
+        groups = np.split(rest, starts[1:])
+        groups = groups if plain else _join_rare(groups, counts)
         for group in groups:
             if len(group) == 1:
                 atom[group] = True
@@ -279,7 +288,8 @@ def _cut(
         return label.clip(max=bins - 1)
     points: np.ndarray = values
     weights: np.ndarray = counts
-    if len(values) > KMEANS_POINTS:
+    plain = quantizer == "plain-kmeans"
+    if len(values) > KMEANS_POINTS and not plain:
         group = np.minimum((below / counts.sum() * KMEANS_POINTS).astype(np.int64), KMEANS_POINTS)
         weights = np.bincount(group, counts)
         points = np.bincount(group, values * counts)[weights > 0] / weights[weights > 0]
@@ -293,7 +303,9 @@ def _cut(
         means.fit(((points - shift) / scale)[:, None], sample_weight=weights)
     centres = np.sort(means.cluster_centers_[:, 0]) * scale + shift
     labels = np.searchsorted((centres[1:] + centres[:-1]) / 2, values, side="right")
-    if len(np.unique(labels)) < bins / 2:  # an outlier has left few clusters for all others
+    if (
+        len(np.unique(labels)) < bins / 2 and not plain
+    ):  # an outlier has left few clusters for all others
         return _cut(values, counts, "quantile", bins, seed)
     return labels
 

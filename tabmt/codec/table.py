@@ -22,7 +22,8 @@ from tabmt.codec.columns import (
     codec_from_parts,
     fit_codec,
 )
-from tabmt.config import CodecConfig, Decode
+from tabmt.codec.quantize import How
+from tabmt.config import CodecConfig
 from tabmt.data.dataset import Dataset
 from tabmt.data.schema import Column, Schema, Source, check_names, unknown_column
 from tabmt.data.typed_columns import TypedColumn, TypedTable, parse_column
@@ -178,7 +179,7 @@ class TableCodec:
         *,
         seed: int,
         first_row: int = 0,
-        how: Decode = "inside",
+        how: How = "inside",
         within: Mapping[str, Bounds] | None = None,
     ) -> pa.Table:
         """A table of the types that users get back, whose first row has the number `first_row`.

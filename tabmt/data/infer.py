@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tabmt import parallel
-from tabmt.config import Missing
+from tabmt.config import CodecConfig
 from tabmt.data import text_formats
 from tabmt.data.arrow_types import (
     check_learnable,
@@ -44,8 +44,7 @@ from tabmt.errors import UserError
 
 log = logging.getLogger(__name__)
 
-FEW_VALUES = 10  # whole numbers with so few distinct values are categories ...
-ROWS_PER_VALUE = 5  # ... if each occurs this often on average
+ROWS_PER_VALUE = 5  # whole numbers with few distinct values are categories, if each is so frequent
 LEAST_ID_ROWS = 20  # in fewer rows, unique or consecutive values may be chance
 KEY_NAME = re.compile(
     r"(?i:(^|[\W_])(id|key|uuid|guid|index|idx|row_?number|row_?id|unnamed: \d+)$)"
@@ -56,7 +55,10 @@ SAMPLED_ROWS = 2**25  # by which a larger table is inferred: such a column of te
 
 
 def infer_schema(
-    table: Any, *, missing: Missing = "learned", overrides: Mapping[str, Any] | None = None
+    table: Any,
+    *,
+    config: CodecConfig | None = None,
+    overrides: Mapping[str, Any] | None = None,
 ) -> Schema:
     """The schema of a table of any size, with a reason for each column.
 
@@ -64,7 +66,7 @@ def infer_schema(
     differs has to be given.
     """
     dataset = Dataset.open(table)
-    inference = Inference.of(dataset, missing, overrides)
+    inference = Inference.of(dataset, config or CodecConfig(), overrides)
     columns = {typed.column.name: typed.column for typed in inference.columns(dataset)}
     if is_sampled(dataset):
         for name in scan(dataset, columns, inference.overrides).differing:
@@ -77,16 +79,16 @@ class Inference:
     """How the columns of one table are inferred."""
 
     untyped: bool  # whether the table comes from a CSV file, whose columns are all text
-    missing: Missing  # what happens to missing values, unless a user says otherwise
+    config: CodecConfig  # what applies unless a user says otherwise of a column
     overrides: Overrides
 
     @classmethod
     def of(
-        cls, dataset: Dataset, missing: Missing, overrides: Mapping[str, Any] | None
+        cls, dataset: Dataset, config: CodecConfig, overrides: Mapping[str, Any] | None
     ) -> "Inference":
         check_not_empty(dataset)
         parsed = parse_overrides(overrides, dataset.column_names)
-        return cls(dataset.source.kind == "csv", missing, parsed)
+        return cls(dataset.source.kind == "csv", config, parsed)
 
     def columns(self, dataset: Dataset) -> Iterator[TypedColumn]:
         """One column after the other, so that only one has to be in memory; of a very large table,
@@ -135,7 +137,9 @@ def _infer_column(
     check_learnable(name, array.type)
     values, nan_note = _read_values(array, reading, inference.untyped)
     known = values.drop_null()
-    inferred = _find_kind(name, known, values.null_count, pa.types.is_dictionary(array.type))
+    inferred = _find_kind(
+        name, known, values.null_count, pa.types.is_dictionary(array.type), inference.config
+    )
     kind, reason = _apply_kind(name, entries, inferred, known, values.null_count)
     decimals, step, precision_reason = _find_precision(name, kind, known, entries)
     _check_missing_text_outside(name, kind, reading, known, decimals)
@@ -148,7 +152,7 @@ def _infer_column(
         name=name,
         kind=kind,
         dtype=str(dtype),
-        missing=_missing_mode(name, entries, inference.missing, known, values.null_count),
+        missing=_missing_mode(name, entries, inference.config.missing, known, values.null_count),
         decimals=decimals,
         time_step=step,
         format=reading.format,
@@ -160,7 +164,7 @@ def _infer_column(
     _check_fixed_entries(column, entries, FIXED if kind == inferred[0] else ("dtype",))
     chosen = {
         "kind": kind != inferred[0],
-        "missing": column.missing not in ("none", inference.missing),
+        "missing": column.missing not in ("none", inference.config.missing),
         "missing_text": reading.set_by_user and not reading.also_automatic,
         "decimals": bool(precision_reason),
         "quantizer": column.quantizer is not None,
@@ -380,7 +384,7 @@ def _check_missing_text_outside(
 
 
 def _find_kind(
-    name: str, known: pa.Array, missing_count: int, is_dictionary: bool
+    name: str, known: pa.Array, missing_count: int, is_dictionary: bool, config: CodecConfig
 ) -> tuple[Kind, str]:
     """The kind of a column by its known values, and why."""
     if len(known) == 0:
@@ -393,14 +397,15 @@ def _find_kind(
     if pa.types.is_boolean(known.type):
         return "categorical", "booleans"
     if is_text(known.type):
-        return _kind_of_text(known, distinct)
+        return _kind_of_text(known, distinct, config)
     if is_time(known.type):
         return _kind_of_times(known)
-    return _kind_of_numbers(name, known, distinct)
+    return _kind_of_numbers(name, known, distinct, config)
 
 
-def _kind_of_text(known: pa.Array, distinct: int) -> tuple[Kind, str]:
-    if distinct == len(known) and len(known) >= LEAST_ID_ROWS:
+def _kind_of_text(known: pa.Array, distinct: int, config: CodecConfig) -> tuple[Kind, str]:
+    # PAPER-DIFF find_ids: the paper knows no ids. The values of a key would be learned by heart.
+    if config.find_ids and distinct == len(known) and len(known) >= LEAST_ID_ROWS:
         return "id", "text that is unique in every row"
     many = distinct > len(known) / 2 and distinct >= LEAST_ID_ROWS
     hint = "; almost all are unique: with kind id, new ones would be generated" if many else ""
@@ -415,14 +420,16 @@ def _kind_of_times(known: pa.Array) -> tuple[Kind, str]:
     return "datetime", f"values of type {known.type}"
 
 
-def _kind_of_numbers(name: str, known: pa.Array, distinct: int) -> tuple[Kind, str]:
+def _kind_of_numbers(
+    name: str, known: pa.Array, distinct: int, config: CodecConfig
+) -> tuple[Kind, str]:
     raw = raw_values(known)
     whole = _all_whole(raw, known.type)
     finite = raw[np.isfinite(raw)] if raw.dtype.kind == "f" else raw
     if len(finite) == 0:
         return "categorical", "only infinite values"
     unique = distinct == len(known) == len(finite)
-    if whole and unique and not pa.types.is_decimal(known.type):
+    if config.find_ids and whole and unique and not pa.types.is_decimal(known.type):
         enough = len(known) >= LEAST_ID_ROWS
         if KEY_NAME.search(name):
             named = "a column named like a key" if name else "a column without a name"
@@ -433,7 +440,9 @@ def _kind_of_numbers(name: str, known: pa.Array, distinct: int) -> tuple[Kind, s
             return "id", "unique whole numbers, spread over more than 2^53"
     if raw.dtype.kind != "f" and (raw.dtype == object or too_wide(raw)):
         return "categorical", "numbers with more digits than float64 has"
-    if whole and distinct <= FEW_VALUES and len(known) >= ROWS_PER_VALUE * distinct:
+    # PAPER-DIFF few_values: the paper orders every number. Few of them are often names of classes.
+    few = distinct <= config.few_values and len(known) >= ROWS_PER_VALUE * distinct
+    if whole and few:
         return "categorical", f"{distinct} distinct whole numbers: treated as categories"
     infinite = len(raw) - len(finite)
     also = f"; {infinite} infinite values have codes of their own" if infinite else ""
@@ -509,10 +518,11 @@ def _find_precision(
 
 
 def _missing_mode(
-    name: str, entries: Mapping[str, Any], default: Missing, known: pa.Array, missing_count: int
+    name: str, entries: Mapping[str, Any], default: str, known: pa.Array, missing_count: int
 ) -> Any:
     if not missing_count or len(known) == 0:
         return "none"
+    # PAPER-DIFF missing: the paper masks missing values and never generates them.
     mode = entries.get("missing", default)
     if mode == "none":
         raise UserError(

@@ -162,6 +162,10 @@ class Grid:
     def continuous(self) -> bool:
         return self.decimals is None
 
+    @property
+    def is_float(self) -> bool:
+        return bool(pa.types.is_floating(self.dtype))
+
     def raw(self, values: pa.Array) -> np.ndarray:
         """The stored numbers that the grid counts in steps."""
         return raw_values(local_time(values) if self.local else values)
@@ -182,7 +186,7 @@ class Grid:
 
     def values(self, units: np.ndarray) -> pa.Array:
         """The inverse of `units`."""
-        if pa.types.is_floating(self.dtype):
+        if self.is_float:
             floats = self._scale(units, up=False)
             return pa.array(floats.astype(self.dtype.to_pandas_dtype()), self.dtype)
         if pa.types.is_decimal(self.dtype):

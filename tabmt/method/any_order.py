@@ -4,7 +4,7 @@ The token at step t carries the value and position of the column before, plus th
 column that comes next. So one pass trains all conditional distributions of an order, and sampling
 costs one token per cell, with a cache of keys and values.
 
-PAPER-DIFF: the paper's network is masked.py. This one learns the same distributions (a cell given
+PAPER-DIFF network: the paper's is masked.py. This one learns the same distributions (a cell given
 any set of others), but in one pass per row instead of one per cell.
 """
 
@@ -17,7 +17,8 @@ from torch.nn import functional as F
 
 from tabmt.config import NetworkConfig
 from tabmt.method.blocks import Block, transformer
-from tabmt.method.embedding import EMBEDDING_SD, Embedding, Field, columns_with_many_codes
+from tabmt.method.column_order import RANDOM_ORDER, ColumnOrder
+from tabmt.method.embedding import EMBEDDING_SD, Embedding, Field
 from tabmt.method.output_layer import FoldedLayer, OutputLayer
 from tabmt.tokens import MASK
 
@@ -26,19 +27,16 @@ EMBEDDING_ORDERS = 4  # over which the embedding of a row is averaged, each in b
 
 
 def draw_orders(
-    shape: tuple[int, int],
-    generator: torch.Generator,
-    target: int | None = None,
-    first: Sequence[int] = (),
+    shape: tuple[int, int], generator: torch.Generator, column_order: ColumnOrder = RANDOM_ORDER
 ) -> Tensor:
     """A random order of the columns for each row of a batch, (B, C).
 
-    In every second row the columns that are generated first come first, and the target last.
+    In every second row columns with a place in generation have that place.
     """
     noise = torch.rand(shape, generator=generator, device=generator.device)
-    noise[::2, list(first)] -= 1.0
-    if target is not None:
-        noise[::2, target] = 2.0
+    noise[::2, list(column_order.first)] -= 1.0
+    if column_order.last is not None:
+        noise[::2, column_order.last] = 2.0
     return noise.argsort(1)
 
 
@@ -85,11 +83,13 @@ class AnyOrderNetwork(nn.Module):
         return self.embedding.sizes
 
     def draw_pattern(
-        self, shape: tuple[int, int], generator: torch.Generator, target: int | None = None
+        self,
+        shape: tuple[int, int],
+        generator: torch.Generator,
+        column_order: ColumnOrder = RANDOM_ORDER,
     ) -> Tensor:
         """What a training step predicts: all cells, in these orders, (B, C)."""
-        first = columns_with_many_codes(self.sizes, target)
-        return draw_orders(shape, generator, target, first)
+        return draw_orders(shape, generator, column_order)
 
     def loss_sum_and_count(
         self, tokens: Tensor, orders: Tensor, generator: torch.Generator | None = None
@@ -126,9 +126,9 @@ class AnyOrderNetwork(nn.Module):
     def embed(self, tokens: Tensor) -> Tensor:
         """The mean of the columns' outputs over a few fixed orders, (B, C) -> (B, D).
 
-        PAPER-DIFF: the paper averages the outputs of its bidirectional network. Here a column's
-        output has seen only the columns before it, so several orders are averaged, each in both
-        directions.
+        PAPER-DIFF network: the paper averages the outputs of its bidirectional network. Here a
+        column's output has seen only the columns before it, so several orders are averaged, each in
+        both directions.
         """
         columns = tokens.shape[1]
         generator = torch.Generator().manual_seed(0)

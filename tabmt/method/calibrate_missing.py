@@ -1,14 +1,15 @@
 """Adjust how often generated values are missing to the rate of the training table.
 
-Small tables stop training while missing values are still a little too rare or too frequent. One
-number per column, the bias of its missing code, corrects that and leaves alone what missing values
-depend on.
+PAPER-DIFF calibrate_missing: the paper generates no missing values. Small tables stop training
+while missing values are still a little too rare or too frequent. One number per column, the bias of
+its missing code, corrects that and leaves alone what missing values depend on.
 """
 
 from collections.abc import Sequence
 
 import torch
 
+from tabmt.method.column_order import ColumnOrder
 from tabmt.method.networks import FrozenNetwork, Network
 from tabmt.method.sample import fill
 from tabmt.seeds import derive
@@ -25,7 +26,7 @@ def calibrate_missing(
     missing_codes: Sequence[int | None],
     *,
     seed: int,
-    last: int | None,
+    column_order: ColumnOrder,
 ) -> tuple[float, float]:
     """Adjust the biases of the missing codes in place, if a fresh sample confirms that it helps.
 
@@ -41,7 +42,7 @@ def calibrate_missing(
     before = net.output.bias.detach()[rows].clone()
 
     def rates(*stream: str | int) -> torch.Tensor:
-        drawn = _sample(net, derive(seed, "gaps", *stream), last)[:, columns]
+        drawn = _sample(net, derive(seed, "gaps", *stream), column_order)[:, columns]
         return (drawn == codes).double().mean(0)
 
     for turn in range(ROUNDS):
@@ -70,14 +71,20 @@ def _set(bias: torch.nn.Parameter, rows: torch.Tensor, values: torch.Tensor) -> 
         bias[rows] = values
 
 
-def _sample(net: Network, seed: int, last: int | None) -> torch.Tensor:
+def _sample(net: Network, seed: int, column_order: ColumnOrder) -> torch.Tensor:
     device, columns = next(net.parameters()).device, len(net.sizes)
     frozen = FrozenNetwork(net)
     chunks = []
     for chunk in range(CHUNKS[net.name]):
         generator = torch.Generator().manual_seed(derive(seed, "chunk", chunk))
         blank = torch.full((CHUNK_ROWS, columns), MASK, device=device)
-        rows = fill(frozen, blank, temperature=torch.ones(columns), generator=generator, last=last)
+        rows = fill(
+            frozen,
+            blank,
+            temperature=torch.ones(columns),
+            generator=generator,
+            column_order=column_order,
+        )
         chunks.append(rows)
     return torch.cat(chunks).cpu()
 

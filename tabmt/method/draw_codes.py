@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from tabmt.method.embedding import MANY_CODES
+from tabmt.method.column_order import MANY_CODES
 
 BLOCK = 256  # codes whose weights are summed before one of very many is drawn
 LEAST_FLOAT32 = 1e-3  # lower temperatures need float64

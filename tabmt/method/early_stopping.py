@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tabmt.method.batches import Tokens, code_counts, take
+from tabmt.method.column_order import ColumnOrder
 from tabmt.method.networks import Network
 from tabmt.seeds import derive
 from tabmt.tokens import MASK
@@ -38,7 +39,7 @@ class ValidationSet:
         net: Network,
         *,
         seed: int,
-        target: int | None,
+        column_order: ColumnOrder,
     ) -> "ValidationSet | None":
         """None when there are no rows. Few rows are evaluated under several patterns each.
 
@@ -60,7 +61,7 @@ class ValidationSet:
         chosen[rare] = MASK
         chosen = chosen.to(device)
         shape = (chosen.shape[0], chosen.shape[1])
-        pattern = net.draw_pattern(shape, generator, target).to(device)
+        pattern = net.draw_pattern(shape, generator, column_order).to(device)
         # All patterns of a row belong to one group, or the groups would not be independent.
         return cls(chosen, pattern, math.ceil(len(chosen) / repeats / GROUPS) * repeats)
 

@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from tabmt.tokens import MASK
 
 EMBEDDING_SD = 0.05  # paper, appendix "Pseudocode": embeddings, end points and mask token
-MANY_CODES = 1000
 MOST_SMOOTHED = 256  # codes of a smoothed column; the weights of more would fill the memory
 
 
@@ -40,11 +39,6 @@ class Field:
             assert len(self.ratios) in (self.size, self.size - 1)
             assert all(0.0 <= ratio <= 1.0 for ratio in self.ratios)
             assert len(self.is_bin) in (0, len(self.ratios))
-
-
-def columns_with_many_codes(sizes: Sequence[int], target: int | None) -> list[int]:
-    """The columns that are generated first: those with very many codes, except the target."""
-    return [i for i, size in enumerate(sizes) if size > MANY_CODES and i != target]
 
 
 class Embedding(nn.Module):
@@ -125,10 +119,11 @@ class Embedding(nn.Module):
 class Smoothing(nn.Module):
     """Neighbouring bins of numbers share their E: each becomes a weighted mean of those around it.
 
-    PAPER-DIFF: in the paper each code has an E of its own. Of numbers that differ by a hundredth,
-    few rows can tell which is which; what is learned of one then holds for its neighbours too, and
-    small tables support more codes (docs/log.md). An atom (a zip code, 40 hours) is frequent enough
-    to be learned by itself. A standard deviation of 0 turns smoothing off.
+    PAPER-DIFF smoothing: in the paper each code has an E of its own. Of numbers that differ by a
+    hundredth, few rows can tell which is which; what is learned of one then holds for its
+    neighbours too, and small tables support more codes (docs/log.md). An atom (a zip code, 40
+    hours) is frequent enough to be learned by itself. A standard deviation of 0 turns smoothing
+    off.
     """
 
     keeps_own: Tensor

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from tabmt.config import NetworkConfig
 from tabmt.method.blocks import Block, transformer
+from tabmt.method.column_order import RANDOM_ORDER, ColumnOrder
 from tabmt.method.embedding import EMBEDDING_SD, Embedding, Field
 from tabmt.method.output_layer import FoldedLayer, OutputLayer
 from tabmt.tokens import MASK
@@ -69,9 +70,9 @@ class MaskedNetwork(nn.Module):
         return self.embedding.sizes
 
     def draw_pattern(
-        self, shape: tuple[int, int], generator: torch.Generator, target: int | None = None
+        self, shape: tuple[int, int], generator: torch.Generator, _: ColumnOrder = RANDOM_ORDER
     ) -> Tensor:
-        """What a training step predicts: a mask, (B, C), whatever the target, as in the paper."""
+        """What a training step predicts: a mask, (B, C), whatever the order, as in the paper."""
         return draw_mask(shape, generator)
 
     def hidden(self, tokens: Tensor, generator: torch.Generator | None = None) -> Tensor:

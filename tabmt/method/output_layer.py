@@ -95,8 +95,8 @@ class OutputLayer(nn.Module):
     def start_at_frequencies(self, counts: Sequence[Tensor | np.ndarray]) -> None:
         """Set the biases so that, before training, codes are as frequent as in `counts`, (K,) each.
 
-        PAPER-DIFF: in the paper's pseudocode biases start at zero; then the first hundreds of steps
-        go into learning the marginals.
+        PAPER-DIFF initial_bias: in the paper's pseudocode biases start at zero; then the first
+        hundreds of steps go into learning the marginals.
         """
         with torch.no_grad():
             taus = self.temperature()

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tabmt.method.embedding import columns_with_many_codes
+from tabmt.method.column_order import RANDOM_ORDER, ColumnOrder
 from tabmt.method.networks import Source
 from tabmt.method.prefix_merging import RowBatch
 from tabmt.tokens import MASK
@@ -59,7 +59,7 @@ def fill(
     generator: torch.Generator,
     allowed: Allowed | None = None,
     conditioned: Sequence[int] = (),
-    last: int | None = None,
+    column_order: ColumnOrder = RANDOM_ORDER,
     leave: Sequence[int] = (),
     constraint: RowConstraint | None = None,
 ) -> Tensor:
@@ -67,10 +67,11 @@ def fill(
 
     Known cells stay as they are. `temperature` is the paper's tau_u per column, (C,); `allowed`
     holds a weight in [0, 1] for each code of a column. The `conditioned` columns are drawn first
-    (only for rows of which nothing is known), the column `last` is drawn last, and those in `leave`
-    are not drawn at all. A `constraint` restricts the codes row by row.
+    (only for rows of which nothing is known), those in `leave` are not drawn at all, and
+    `column_order`
+    says which of the others come first and last. A `constraint` restricts the codes row by row.
     """
-    order = draw_order(net.sizes, generator, last)
+    order = draw_order(len(net.sizes), generator, column_order)
     rest = order[~torch.isin(order, torch.tensor([*conditioned, *leave], dtype=torch.int64))]
     allowed = [None] * tokens.shape[1] if allowed is None else allowed
     if conditioned:
@@ -90,19 +91,18 @@ def fill(
     return rows.tokens
 
 
-def draw_order(sizes: Sequence[int], generator: torch.Generator, last: int | None = None) -> Tensor:
-    """A random order of the columns, (C,), given the number of codes of each.
+def draw_order(
+    columns: int, generator: torch.Generator, column_order: ColumnOrder = RANDOM_ORDER
+) -> Tensor:
+    """A random order of the columns, (C,).
 
     All orders are equally likely, so the sets of masked cells on the way are those of training
-    (eq. 3).
-    PAPER-DIFF: `last` is a column that comes last, so that it is drawn given all others; and
-    columns with very many codes come first (docs/log.md): what goes with a rare code is learned
-    better than which of thousands of codes goes with the rest of a row.
+    (eq. 3), unless some columns are to come first or last.
     """
-    order = torch.randperm(len(sizes), generator=generator, device=generator.device)
-    if last is not None:
+    order = torch.randperm(columns, generator=generator, device=generator.device)
+    if (last := column_order.last) is not None:
         order = torch.cat([order[order != last], order.new_tensor([last])])
-    first = torch.isin(order, order.new_tensor(columns_with_many_codes(sizes, last)))
+    first = torch.isin(order, order.new_tensor(column_order.first))
     return torch.cat([order[first], order[~first]])
 
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from tabmt.config import TrainConfig
 from tabmt.errors import TrainingError, UserError
 from tabmt.method.batches import Batches, Tokens
+from tabmt.method.column_order import RANDOM_ORDER, ColumnOrder
 from tabmt.method.distributed import Group
 from tabmt.method.early_stopping import EarlyStopping, ValidationSet
 from tabmt.method.networks import Network
@@ -34,7 +35,6 @@ StopReason = Literal["steps", "minutes", "early"]
 
 EPOCHS_PER_CHECK = 10  # a small table is memorised within few steps ...
 LEAST_STEPS_PER_CHECK = 10  # ... but checks cost time too
-AVERAGE_STEPS = 300  # over which the weights are averaged
 MOST_ACTIVATIONS = {"cpu": 2**22, "cuda": 2**26}  # rows x columns x width x blocks of a pass
 
 
@@ -45,7 +45,7 @@ def train(
     config: TrainConfig,
     *,
     seed: int,
-    target: int | None = None,
+    column_order: ColumnOrder = RANDOM_ORDER,
     on_step: Callable[["Progress"], None] | None = None,
     resume: "SavedRun | None" = None,
     save: Callable[["SavedRun"], None] | None = None,
@@ -56,9 +56,9 @@ def train(
     all resumed runs), or when the validation loss has not improved in `config.patience` checks.
     What is validated and kept is a running average of the weights. After an early stop the kept
     weights are trained on with all rows, the validation rows too, while the learning rate falls to
-    zero (`Finish`). Without validation rows the last average is kept. `target` is the column that
-    will be generated last. `save` is called every `config.checkpoint_every` seconds and on
-    KeyboardInterrupt, which is then raised again.
+    zero (`Finish`). Without validation rows the last average is kept. `column_order` says which
+    columns come first and last in generation. `save` is called every
+    `config.checkpoint_every` seconds and on KeyboardInterrupt, which is then raised again.
     """
     processes, device = Group.current(), next(net.parameters()).device
     _check_processes(config, processes)
@@ -67,7 +67,9 @@ def train(
         state = copy.deepcopy(resume.state)
         weights.restore(resume.tensors)
     clock = Clock(config, state)
-    validation = ValidationSet.choose(valid_tokens, tokens, net, seed=seed, target=target)
+    validation = ValidationSet.choose(
+        valid_tokens, tokens, net, seed=seed, column_order=column_order
+    )
     check_every = steps_per_check(config, len(tokens))
     batches = _batches(tokens, valid_tokens, config, seed, state)
     try:
@@ -90,7 +92,7 @@ def train(
             if state.step % check_every == 0:
                 state.loss_sum, state.loss_count = 0.0, 0
             batch = batches.at(state.step, processes.share)  # (B, C)
-            loss = train_step(weights, state, batch, rate, config, seed, target, processes)
+            loss = train_step(weights, state, batch, rate, config, seed, column_order, processes)
             if on_step is not None:
                 on_step(clock.report(loss, config))
             if save is not None and clock.checkpoint_is_due():
@@ -113,7 +115,7 @@ def train_step(
     rate: float,
     config: TrainConfig,
     seed: int,
-    target: int | None,
+    column_order: ColumnOrder,
     processes: Group,
 ) -> float:
     """One optimizer step on this process's share of a batch; the mean loss of the whole batch."""
@@ -122,7 +124,7 @@ def train_step(
     # Drawn on the CPU wherever we train, so that a seed means the same pattern everywhere.
     generator = torch.Generator().manual_seed(derive(seed, "mask", step))
     shape = (config.batch_size, batch.shape[1])
-    pattern = net.draw_pattern(shape, generator, target)[processes.share]  # (B, C)
+    pattern = net.draw_pattern(shape, generator, column_order)[processes.share]  # (B, C)
     rank = [processes.rank] if processes.rank else []
     noise = torch.Generator(device).manual_seed(derive(seed, "noise", step, *rank))
     for group in weights.optimizer.param_groups:
@@ -133,7 +135,9 @@ def train_step(
     loss = processes.sum(total, device) / count
     _check_finite(loss, step + 1, rate, config)
     processes.average_gradients(net, count)
-    if config.clip > 0:
+    if (
+        config.clip > 0
+    ):  # PAPER-DIFF clip: the paper does not clip; few steps are then lost to spikes
         nn.utils.clip_grad_norm_(net.parameters(), config.clip)
     with state.updating():
         weights.optimizer.step()
@@ -203,7 +207,10 @@ def steps_per_check(config: TrainConfig, rows: int) -> int:
 
 @dataclass(frozen=True)
 class Finish:
-    """The steps with all rows that follow an early stop, within what is left of the budget."""
+    """The steps with all rows that follow an early stop, within what is left of the budget.
+
+    PAPER-DIFF finish: the paper has no validation rows in training; here they are learned at last.
+    """
 
     start_step: int
     start_progress: float  # the share of the budget that was used then
@@ -278,19 +285,22 @@ class TrainState:
 class Weights:
     """The network, the running average of its weights, the best average so far, and AdamW's state.
 
-    PAPER-DIFF: the paper keeps the weights themselves. A table that overfits before the learning
-    rate has come down would then keep noisy weights (docs/log.md, 2026-11-15).
+    PAPER-DIFF average_steps: the paper keeps the weights themselves. A table that overfits before
+    the learning rate has come down would then keep noisy weights (docs/log.md, 2026-11-15).
     """
 
     def __init__(self, net: Network, config: TrainConfig) -> None:
         self.net = net
         self.average: Network = copy.deepcopy(net).requires_grad_(False)
         self.optimizer = make_optimizer(net, config)
+        self._average_steps = config.average_steps
         self._kept: dict[str, Tensor] = {}
 
     def update_average(self, step: int) -> None:
         """Move the average towards the weights; it covers a tenth of the steps at first."""
-        share = max(1 / AVERAGE_STEPS, 1 / (1 + step / 10))
+        share = max(1 / max(1, self._average_steps), 1 / (1 + step / 10))
+        if self._average_steps == 0:
+            share = 1.0  # the weights themselves
         with torch.no_grad():
             pairs = zip(self.average.parameters(), self.net.parameters(), strict=True)
             for mean, parameter in pairs:
@@ -341,20 +351,21 @@ class Weights:
 
 
 def make_optimizer(net: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW that decays the matrices of linear layers and nothing else.
+    """AdamW; by default it decays the matrices of linear layers and nothing else.
 
-    PAPER-DIFF: the paper does not say which weights decay. Biases, LayerNorms and temperatures are
-    not decayed by custom; embeddings and positions are not, because a rare code gets few gradients,
-    and decay would erase it between them.
+    PAPER-DIFF weight_decay_on: the paper names no exception. Biases, LayerNorms and temperatures
+    are not decayed by custom; embeddings and positions are not, because a rare code gets few
+    gradients, and decay would erase it between them.
     """
+    rate, decay = config.learning_rate, config.weight_decay
+    if config.weight_decay_on == "all":
+        return torch.optim.AdamW(net.parameters(), lr=rate, weight_decay=decay, fused=True)
     decayed = {module.weight for module in net.modules() if isinstance(module, nn.Linear)}
     groups: list[dict[str, Any]] = [
         {"params": [p for p in net.parameters() if p in decayed]},
         {"params": [p for p in net.parameters() if p not in decayed], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
-        groups, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
+    return torch.optim.AdamW(groups, lr=rate, weight_decay=decay, fused=True)
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,7 @@ class Completion:
             tokens,
             seed,
             allowed=self._allowed,
-            last=self._model.target,
+            column_order=self._model.column_order,
             leave=self._leave,
             constraint=constraint,
         )

@@ -23,11 +23,12 @@ from tabmt.data.typed_columns import TypedTable
 from tabmt.errors import UserError
 from tabmt.method import devices
 from tabmt.method.calibrate_missing import calibrate_missing
+from tabmt.method.column_order import ColumnOrder
 from tabmt.method.distributed import Group
 from tabmt.method.networks import Network
 from tabmt.method.train import Progress, SavedRun, Summary, train
 from tabmt.model.checkpoint import read_checkpoint, table_fingerprint, write_checkpoint
-from tabmt.model.fitted_model import FittedModel, new_network, token_column
+from tabmt.model.fitted_model import FittedModel, new_network, order_of_columns
 from tabmt.model.model_card import ModelCard, Settings
 from tabmt.rules.enforce import RuleSet
 from tabmt.seeds import derive, numpy_stream
@@ -62,7 +63,7 @@ def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedMod
     settings = _settings(values, dataset, options.continue_from)
     encoded = _encode(dataset, settings, seed, options)
     codec, tokens, rules = encoded.codec, encoded.tokens, encoded.rules
-    target = token_column(codec, settings.train.target, "target")
+    column_order = order_of_columns(codec, settings)
     _check_codec(codec)
     before = options.continue_from
     temperatures = {} if before is None else before.card.temperatures
@@ -71,8 +72,8 @@ def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedMod
     if tokens.shape[1] == 0:
         log.warning("No column varies, so there is nothing to learn.")
         return FittedModel(codec, None, card, rules)
-    net, card, summary = _train(codec, tokens, card, target, options)
-    _calibrate(net, codec, tokens, summary, seed, target, card)
+    net, card, summary = _train(codec, tokens, card, column_order, options)
+    _calibrate(net, codec, tokens, summary, seed, column_order, card)
     return FittedModel(codec, net, dataclasses.replace(card, summary=summary), rules)
 
 
@@ -97,7 +98,7 @@ def _settings(values: Mapping[str, Any], dataset: Dataset, before: FittedModel |
     training = settings.train
     if training.target is None:
         training = dataclasses.replace(training, target=own.train.target)
-    return Settings(own.codec, own.network, training)
+    return Settings(own.codec, own.network, training, settings.generation)
 
 
 def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions) -> Encoded:
@@ -107,7 +108,7 @@ def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions
     overrides = read_overrides(options.schema)
     if dataset.fits_in_memory:
         _log_unused(options)
-        inference = Inference.of(dataset, settings.codec.missing, overrides)
+        inference = Inference.of(dataset, settings.codec, overrides)
         typed = TypedTable.of(inference.columns(dataset))
         rules = inference.overrides.rules
         columns = typed.columns.values()
@@ -197,7 +198,7 @@ def _train(
     codec: TableCodec,
     tokens: TokenStore,
     card: ModelCard,
-    target: int | None,
+    column_order: ColumnOrder,
     options: FitOptions,
 ) -> tuple[Network, ModelCard, Summary]:
     """A trained network; the card with the threads that were used, and the training summary."""
@@ -228,7 +229,7 @@ def _train(
             tokens.subset(np.flatnonzero(valid)),
             settings.train,
             seed=derive(seed, "train"),
-            target=target,
+            column_order=column_order,
             on_step=options.on_step,
             resume=run,
             save=save if is_writer else None,
@@ -252,7 +253,7 @@ def _start_network(
     net = new_network(codec, card.settings.network, card.seed)
     if before is not None and before.net is not None:
         net.load_state_dict(before.net.state_dict())
-    else:
+    elif card.settings.network.initial_bias == "frequencies":
         net.output.start_at_frequencies(rows.counts(net.sizes))
     return net
 
@@ -271,7 +272,11 @@ def _read_run(
 
 
 def _validation_rows(rows: int, share: float, seed: int) -> np.ndarray:
-    """(rows,) bool: which rows are used for early stopping."""
+    """(rows,) bool: which rows are used for early stopping.
+
+    PAPER-DIFF valid_share: the paper trains all rows for a fixed number of steps, which small
+    tables would not survive without being memorised.
+    """
     is_valid = np.zeros(rows, bool)
     count = int(rows * share)
     if share == 0:
@@ -292,17 +297,19 @@ def _calibrate(
     tokens: TokenStore,
     summary: Summary,
     seed: int,
-    target: int | None,
+    column_order: ColumnOrder,
     card: ModelCard,
 ) -> None:
     """Generate missing values at the rate of the training table."""
     missing_codes = [coded.missing_code for coded in codec.token_columns]
     if not summary.steps or all(code is None for code in missing_codes):
         return
+    if not card.settings.generation.calibrate_missing:
+        return
     log.info("calibrating the rates of missing values")
     with devices.threads(card.settings.train.threads):
         before, after = calibrate_missing(
-            net, tokens, missing_codes, seed=derive(seed, "gaps"), last=target
+            net, tokens, missing_codes, seed=derive(seed, "gaps"), column_order=column_order
         )
     log.info(
         "rates of missing values: off by up to %.1f percentage points before, %.1f after",

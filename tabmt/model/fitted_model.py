@@ -7,9 +7,10 @@ import torch
 from tabmt.codec.table import TableCodec
 from tabmt.config import NetworkConfig
 from tabmt.errors import UserError
+from tabmt.method.column_order import ColumnOrder
 from tabmt.method.embedding import Field
 from tabmt.method.networks import Network, build_network
-from tabmt.model.model_card import ModelCard
+from tabmt.model.model_card import ModelCard, Settings
 from tabmt.rules.enforce import RuleSet
 from tabmt.seeds import derive
 
@@ -24,9 +25,20 @@ class FittedModel:
     rules: RuleSet = field(default_factory=RuleSet)
 
     @property
-    def target(self) -> int | None:
-        """The token column that is generated last, if one was named."""
-        return token_column(self.codec, self.card.settings.train.target, "target")
+    def column_order(self) -> ColumnOrder:
+        """Which columns are generated first and which last."""
+        return order_of_columns(self.codec, self.card.settings)
+
+
+def order_of_columns(codec: TableCodec, settings: Settings) -> ColumnOrder:
+    """Which columns come first and last, by the settings of a model."""
+    target = token_column(codec, settings.train.target, "target")
+    generation = settings.generation
+    return ColumnOrder.of(
+        codec.sizes,
+        target=target if generation.target_last else None,
+        large_first=generation.large_columns_first,
+    )
 
 
 def new_network(codec: TableCodec, config: NetworkConfig, seed: int) -> Network:

@@ -17,9 +17,10 @@ from torch import Tensor
 from tabmt.codec.columns import CANDIDATES_PER_BIN, Bounds
 from tabmt.codec.table import TableCodec
 from tabmt.conditions.selections import Selections, Share, row_counts
-from tabmt.config import Decode, is_number
+from tabmt.config import MOST_ROWS_PER_ORDER, Decode, is_number
 from tabmt.errors import UserError
 from tabmt.method import devices
+from tabmt.method.column_order import ColumnOrder
 from tabmt.method.networks import FrozenNetwork
 from tabmt.method.sample import ImprobableCondition, RowConstraint, fill
 from tabmt.model.fitted_model import FittedModel
@@ -30,12 +31,12 @@ from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
 
-# PAPER-DIFF: the paper draws 512 rows with one order. The results of two orders differ a little, so
-# a sample has many orders; beyond that, larger chunks are faster (docs/log.md).
+# PAPER-DIFF rows_per_order: the paper draws 512 rows with one order. The results of two orders
+# differ a little, so a sample has many orders; beyond that, larger chunks are faster (docs/log.md).
 ORDERS = 64
 LEAST_CHUNK, MOST_CHUNK = 64, 4096  # rows that share one order of columns
 MOST_CELLS, MOST_WEIGHTS = 2**16, 2**22  # of a chunk: its cache and its weights are bounded
-BATCH_ROWS = 4 * MOST_CHUNK  # rows that are decoded and written at a time
+BATCH_ROWS = MOST_ROWS_PER_ORDER  # rows that are decoded and written at a time
 MOST_ATTEMPTS = 50  # to draw rows that satisfy every rule
 
 
@@ -118,7 +119,7 @@ class Sampler:
         seed: int,
         *,
         allowed: Sequence[np.ndarray | None],
-        last: int | None,
+        column_order: ColumnOrder,
         conditioned: Sequence[int] = (),
         leave: Sequence[int] = (),
         constraint: RowConstraint | None = None,
@@ -132,7 +133,7 @@ class Sampler:
                 generator=torch.Generator().manual_seed(seed),
                 allowed=[None if w is None else torch.from_numpy(w) for w in allowed],
                 conditioned=conditioned,
-                last=last,
+                column_order=column_order,
                 leave=leave,
                 constraint=constraint,
             )
@@ -166,6 +167,8 @@ def generate_batches(
 
 def _chunk_rows(model: FittedModel, rows: int) -> int:
     """Rows with one order, a power of two, so that batches begin with a chunk."""
+    if (fixed := model.card.settings.generation.rows_per_order) is not None:
+        return fixed
     sizes = model.codec.sizes
     if model.rules.rules:  # several candidates of each code are tried
         sizes = [CANDIDATES_PER_BIN * size for size in sizes]
@@ -206,7 +209,6 @@ class NewRows:
         # Given values first, then restricted columns, then the rest, as the network was trained:
         # any set of cells may be known.
         self._conditioned = single + self._rarest_first(ranges)
-        self._last = model.target if model.target not in self._conditioned else None
         self._sampler = Sampler(model, request)
 
     def _combined(self, name: str, weights: np.ndarray, column: int) -> np.ndarray:
@@ -263,7 +265,7 @@ class NewRows:
                 np.full((rows, len(self._allowed)), MASK),
                 seed,
                 allowed=self._allowed,
-                last=self._last,
+                column_order=self._model.column_order,
                 conditioned=self._conditioned,
                 constraint=constraint,
             )

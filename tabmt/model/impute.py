@@ -64,7 +64,7 @@ def impute_batches(
             np.maximum(tokens, 0),
             seed=seed,
             first_row=first,
-            how="inside" if how == "draw" else "centre",
+            how=request.decode if how == "draw" else "rounded",
             within=within,
         )
         if how == "mean":

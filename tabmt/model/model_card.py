@@ -5,7 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tabmt.config import CodecConfig, NetworkConfig, TrainConfig, automatic, check, is_number
+from tabmt.config import (
+    CodecConfig,
+    GenerationConfig,
+    NetworkConfig,
+    TrainConfig,
+    automatic,
+    check,
+    is_number,
+)
 from tabmt.errors import UserError
 from tabmt.json_files import convert
 from tabmt.method.train import Summary
@@ -18,6 +26,7 @@ class Settings:
     codec: CodecConfig
     network: NetworkConfig
     train: TrainConfig
+    generation: GenerationConfig
 
     @classmethod
     def of(cls, values: Mapping[str, Any], rows: int = 0, columns: int = 0) -> "Settings":
@@ -32,7 +41,9 @@ class Settings:
             check(config)
             return config
 
-        return cls(part(CodecConfig), part(NetworkConfig), part(TrainConfig))
+        return cls(
+            part(CodecConfig), part(NetworkConfig), part(TrainConfig), part(GenerationConfig)
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {k: v for part in dataclasses.asdict(self).values() for k, v in part.items()}

@@ -1,6 +1,6 @@
 """The paper's sixteen fields of a flow (appendix, "Post-processed Netflow Structure"), and back.
 
-PAPER-DIFF: the appendix speaks of 16 fields and lists 15; the sixteenth is taken to be Flows.
+The appendix speaks of 16 fields and lists 15; the sixteenth is taken to be Flows.
 """
 
 import datetime

@@ -4,6 +4,8 @@ One fitted model, many tables: each trial draws a table at its own temperatures 
 The search uses training and validation rows. Because a search also selects what was lucky, the best
 points are scored again on fresh samples: on validation rows, to choose one by, and on test rows, to
 evaluate the choice.
+PAPER-DIFF pareto: the paper searches a linear interval, from nothing, on 8 times as many rows as
+there are training rows, with CatBoost as it is (`PAPER_PARETO` in config.py).
 """
 
 import dataclasses
@@ -18,7 +20,15 @@ import numpy as np
 import pyarrow as pa
 
 from tabmt import parallel
-from tabmt.config import Privacy, Quality, SamplerName, check_choice, check_count, is_number
+from tabmt.config import (
+    Privacy,
+    Quality,
+    SamplerName,
+    Scale,
+    check_choice,
+    check_count,
+    is_number,
+)
 from tabmt.data.dataset import Dataset
 from tabmt.data.typed_columns import in_schema_types
 from tabmt.errors import UserError
@@ -64,6 +74,11 @@ def pareto(
     quality: Quality = "mle",
     rows: int | None = None,
     final_rows: int | None = None,
+    multiplier: int | None = None,
+    scale: Scale = "log",
+    uniform_first: bool = True,
+    population: int | None = None,
+    quick: bool = True,
     catboost_settings: Mapping[str, Any] | None = None,
     storage: str | Path | None = None,
     study: str = "search",
@@ -76,21 +91,24 @@ def pareto(
     `train` are the rows that the model was fitted on, `valid` and `test` rows that it has not seen;
     without `test`, half of `valid` is set aside for the final scoring. A trial draws `rows` rows
     (as many as there are training rows, at most 10,000), the final scoring `final_rows` (as many as
-    training rows). `storage` is a file or the URL of a database in which trials are stored: the
-    same call continues with them. Searches that share a database have different `study` names.
-    `on_trial` is called with the scores so far, (trials, 2), and the number of trials.
+    training rows); with a `multiplier`, both draw that many times the training rows. `scale` is
+    that of the temperatures from 0.5 to 5; with `uniform_first`, trials with one temperature for
+    all columns come first; `population` is that of NSGA-II (by default a quarter of the trials); a
+    `quick` trial has at most 300 trees and the distances of at most 5,000 rows. `PAPER_PARETO` in
+    tabmt.config has the paper's choices. `storage` is a file or the URL of a database in which
+    trials are stored: the same call continues with them. Searches that share a database have
+    different `study` names. `on_trial` is called with the scores so far, (trials, 2), and the
+    number of trials.
 
     Example:
         >>> front = pareto(model, train, valid, "income", trials=50)
         >>> private = model.with_temperatures(front.choose(quality_loss=0.02).temperatures)
     """
-    for name, value, allowed in (
-        ("sampler", sampler, SamplerName),
-        ("privacy", privacy, Privacy),
-        ("quality", quality, Quality),
-    ):
-        check_choice(name, value, allowed)
-    check_limits(minutes, trials=trials, rows=rows, final_rows=final_rows, workers=workers)
+    plan = Plan.of(sampler, scale, uniform_first, population, trials)
+    check_choice("privacy", privacy, Privacy)
+    check_choice("quality", quality, Quality)
+    check_limits(minutes, trials=trials, rows=rows, final_rows=final_rows, workers=workers,
+                 multiplier=multiplier)  # fmt: skip
     import_optuna()
     fidelity.catboost()  # what is not installed is said before the search, not in it
     with tempfile.TemporaryDirectory() as folder:
@@ -99,18 +117,43 @@ def pareto(
         real = RealRows.read(loaded, train, valid, test, seed)
         real.warn_if_seen(loaded)
         target = _find_target(loaded, target, real.train.encoder, quality)
+        many = None if multiplier is None else multiplier * len(real.train)
         scorers = Scorers.make(
             Scorer(str(path), real.train, real.valid, real.valid, target, privacy, quality,
-                   rows or min(len(real.train), MOST_ROWS), {}, seed),
-            real.test, final_rows, catboost_settings,
+                   rows or many or min(len(real.train), MOST_ROWS), {}, seed, quick),
+            real.test, final_rows or many, catboost_settings,
         )  # fmt: skip
-        about = scorers.description(loaded, sampler)
+        about = scorers.description(loaded, plan)
         stored = str(Path(folder) / "trials.journal" if storage is None else storage)
-        job = _start_study(loaded, scorers, sampler, trials, StudyLocation(
+        job = _start_study(loaded, scorers, plan, StudyLocation(
             stored, study, _directions(privacy, quality)), about)  # fmt: skip
         search = Search(job, trials, workers or min(trials, parallel.cores()))
         search.run(None if minutes is None else 60 * minutes, seed, on_trial)
         return search.front(scorers, about)
+
+
+class Plan(NamedTuple):
+    """How the trials of a search are chosen."""
+
+    sampler: SamplerName
+    scale: Scale
+    uniform_first: bool
+    population: int
+
+    @classmethod
+    def of(
+        cls,
+        sampler: SamplerName,
+        scale: Scale,
+        uniform_first: bool,
+        population: int | None,
+        trials: int,
+    ) -> "Plan":
+        check_choice("sampler", sampler, SamplerName)
+        check_choice("scale", scale, Scale)
+        check_limits(None, trials=trials, population=population)
+        quarter = max(LEAST_POPULATION, min(MOST_POPULATION, trials // 4))
+        return cls(sampler, scale, uniform_first, population or quarter)
 
 
 def check_limits(minutes: Any, **counts: Any) -> None:
@@ -137,27 +180,25 @@ def _model_file(model: TabMT | str | Path, folder: Path) -> Path:
 def _start_study(
     model: TabMT,
     scorers: "Scorers",
-    sampler: SamplerName,
-    trials: int,
+    plan: Plan,
     location: StudyLocation,
     about: Mapping[str, Any],
 ) -> "TemperatureJob":
     """Open the study, score real rows, and request the uniform temperatures."""
     opened = location.open()
-    trial_storage.claim(
-        opened, about, location.storage
-    )  # mistakes are said before anything takes time
+    # Mistakes are reported before anything takes time.
+    trial_storage.claim(opened, about, location.storage)
     log.info("scoring real rows for comparison")
     job = TemperatureJob(
         location,
         scorers.search,
         tuple(model.model_.codec.token_index),
-        sampler,
-        population=max(LEAST_POPULATION, min(MOST_POPULATION, trials // 4)),
+        plan,
         real=scorers.real_scores(),
     )
-    uniform = {value: dict.fromkeys(job.columns, value) for value in UNIFORM}
-    trial_storage.request_trials(opened, "uniform", uniform)
+    if plan.uniform_first:
+        uniform = {value: dict.fromkeys(job.columns, value) for value in UNIFORM}
+        trial_storage.request_trials(opened, "uniform", uniform)
     return job
 
 
@@ -249,6 +290,7 @@ class Scorer:
     rows: int
     catboost_settings: dict[str, Any]
     seed: int
+    quick: bool = True  # few trees, and the distances of some of the rows
 
     def score(self, model: TabMT, temperatures: Mapping[str, float], number: int) -> list[float]:
         drawn = model.sample(
@@ -264,7 +306,7 @@ class Scorer:
         """How private some rows are; `other` are real rows that the generator has not seen."""
         if self.privacy == "attack":
             return max(0.5, privacy.membership_auc(rows, self.train, other))  # less is luck
-        if len(rows) > MOST_BY_DISTANCE:
+        if self.quick and len(rows) > MOST_BY_DISTANCE:
             order = numpy_stream(self.seed, "rows of distances").permutation(len(rows))
             rows = rows.take(order[:MOST_BY_DISTANCE])
         closeness = privacy.closeness(rows, self.train)
@@ -322,10 +364,10 @@ class Scorers:
         test = dataclasses.replace(
             valid, scored_on=test_rows, seed=derive(search.seed, "again") % 2**31
         )
-        quick = dataclasses.replace(search, catboost_settings=_with_few_trees(settings))
-        return cls(quick, valid, test)
+        few = _with_few_trees(settings) if search.quick else settings
+        return cls(dataclasses.replace(search, catboost_settings=few), valid, test)
 
-    def description(self, model: TabMT, sampler: SamplerName) -> dict[str, Any]:
+    def description(self, model: TabMT, plan: Plan) -> dict[str, Any]:
         """What tells this search from others."""
         scorer = self.search
         return {
@@ -333,7 +375,8 @@ class Scorers:
             "target": scorer.target,
             "privacy": scorer.privacy,
             "quality": scorer.quality,
-            "sampler": sampler,
+            **plan._asdict(),
+            "quick": scorer.quick,
             "rows": scorer.rows,
             "seed": scorer.seed,
             "tables": tables_fingerprint(scorer.train, scorer.valid),
@@ -384,15 +427,16 @@ class TemperatureJob:
     location: StudyLocation
     scorer: Scorer
     columns: tuple[str, ...]
-    algorithm: SamplerName
-    population: int
+    plan: Plan
     real: RealScores
 
     def distributions(self) -> dict[str, "optuna.distributions.BaseDistribution"]:
         optuna = import_optuna()
         return {
-            # PAPER-DIFF: the paper's interval is linear, which would spend most trials above 2.
-            name: optuna.distributions.FloatDistribution(LOWEST, HIGHEST, log=True)
+            # On a linear scale most trials would be above 2, where little quality is left.
+            name: optuna.distributions.FloatDistribution(
+                LOWEST, HIGHEST, log=self.plan.scale == "log"
+            )
             for name in self.columns
         }
 
@@ -401,13 +445,15 @@ class TemperatureJob:
         from tabmt.search.guided_sampler import GuidedSampler  # needs Optuna to be importable
 
         makers: dict[str, Callable[[], optuna.samplers.BaseSampler]] = {
-            "nsga2": lambda: samplers.NSGAIISampler(population_size=self.population, seed=seed),
+            "nsga2": lambda: samplers.NSGAIISampler(
+                population_size=self.plan.population, seed=seed
+            ),
             "tpe": lambda: samplers.TPESampler(seed=seed, multivariate=True),
             "gp": lambda: samplers.GPSampler(seed=seed),
             "guided": lambda: GuidedSampler(self.real.importances, seed=seed),
             "random": lambda: samplers.RandomSampler(seed=seed),
         }
-        return makers[self.algorithm]()
+        return makers[self.plan.sampler]()
 
     def prepare(self) -> Callable[["optuna.Trial"], Sequence[float]]:
         model = TabMT.load(self.scorer.model).set_params(threads=1)
@@ -506,7 +552,8 @@ class Search:
         about = fingerprint([scorer.rows, rows, scorer.catboost_settings, scorer.seed])
         name = f"{self.job.location.name}: again after {after}, {about}"
         location = dataclasses.replace(self.job.location, name=name)
-        job = dataclasses.replace(self.job, location=location, scorer=scorer, algorithm="random")
+        plan = self.job.plan._replace(sampler="random")
+        job = dataclasses.replace(self.job, location=location, scorer=scorer, plan=plan)
         params = {trial.number: trial.params for trial in trials}
         study = location.open()
         rows_name = "validation" if scorer.scored_on is scorer.valid else "test"

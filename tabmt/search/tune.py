@@ -3,6 +3,8 @@ rows.
 
 The first trial has the default settings, so a study says what tuning gained. Fits that are worse
 than most others at the same point are pruned.
+PAPER-DIFF tune: the paper does neither, and scores 8 times as many rows as there are training rows
+(`PAPER_TUNE` in config.py).
 """
 
 import dataclasses
@@ -86,7 +88,7 @@ class Tuned:
 
     objective: Objective
     best: Trial  # to use: the best found, or the defaults if they score higher with another seed
-    default: Trial
+    default: Trial | None  # None if they were not scored
     found: Trial  # the best of the search
     tried: int
     pruned: int
@@ -96,9 +98,9 @@ class Tuned:
     def to_toml(self) -> str:
         """The best settings as a file for people and for `fit --config`."""
         used = "the defaults" if self.best == self.default else "the best found"
+        defaults = "" if self.default is None else f"; defaults {_described(self.default)}"
         lines = [
-            f"# {self.objective} on validation rows: {_described(self.found)}; "
-            f"defaults {_described(self.default)}.",
+            f"# {self.objective} on validation rows: {_described(self.found)}{defaults}.",
             f"# Best of {self.tried} trials ({self.pruned} pruned). Below: {used}.",
             *(
                 f"{name} = {json.dumps(value, ensure_ascii=False)}"
@@ -125,6 +127,9 @@ def tune(
     space: SpaceName = "small",
     objective: Objective | None = None,
     fixed: Mapping[str, Any] | None = None,
+    prune: bool = True,
+    compare_defaults: bool = True,
+    multiplier: int = 1,
     catboost_settings: Mapping[str, Any] | None = None,
     storage: str | Path | None = None,
     study: str = "tune",
@@ -136,7 +141,11 @@ def tune(
 
     `minutes` limits each fit (by default to one minute in the space "small"). The objective is ML
     efficiency on validation rows if there is a target, otherwise their likelihood. `schema` is as
-    for `fit`; `fixed` settings are not searched. `storage` is where trials are stored: the same
+    for `fit`; `fixed` settings are not searched. With `prune`, fits that are worse than most others
+    are stopped early; with `compare_defaults`, the defaults are scored too, and used if they are
+    better with another seed; ML efficiency is that of `multiplier` times as many rows as there are
+    training rows. `PAPER_METHOD` and `PAPER_TUNE` in tabmt.config are those of the paper. `storage`
+    is where trials are stored: the same
     call continues with them. Searches that share a database have different `study` names.
     `on_trial` is called with the scores so far, (trials,), and the number of trials.
 
@@ -149,7 +158,7 @@ def tune(
     check_choice("objective", objective, Objective)
     if objective == "mle" and target is None:
         raise UserError("The objective mle needs a target: the column that is predicted.")
-    check_limits(minutes, trials=trials, workers=workers)
+    check_limits(minutes, trials=trials, workers=workers, multiplier=multiplier)
     import_optuna()
     if objective == "mle":
         fidelity.catboost()
@@ -167,12 +176,14 @@ def tune(
             settings,
             {**(catboost_settings or utility.DEFAULT_SETTINGS), "thread_count": 1},
             seed,
+            prune,
+            multiplier,
         )
         trial_storage.claim(job.location.open(), job.description(), stored)
         search = TuneSearch(job, trials, workers or min(trials, parallel.cores()))
-        default = search.score_defaults()
+        default = search.score_defaults() if compare_defaults else None
         search.run(default, on_trial)
-        return search.result(default)
+        return search.best_found() if default is None else search.result(default)
 
 
 def _fixed_settings(
@@ -211,7 +222,7 @@ class TuneTables:
         config = Settings.of(TabMT(**settings).get_params()).codec
         dataset = Dataset.open(table)
         # Of the whole table, as `fit` will see it: some of its rows may look different.
-        inferred = infer_schema(dataset, missing=config.missing, overrides=read_overrides(schema))
+        inferred = infer_schema(dataset, config=config, overrides=read_overrides(schema))
         rows = in_schema_types(dataset.to_table(), inferred)
         if valid is not None:
             valid_rows = in_schema_types(Dataset.open(valid).to_table(), inferred)
@@ -245,6 +256,8 @@ class TuneJob:
     fixed: dict[str, Any]
     catboost_settings: dict[str, Any]
     seed: int
+    prune: bool = True
+    multiplier: int = 1
     is_search: bool = True  # otherwise the fixed settings are fitted as they are
 
     def description(self) -> dict[str, Any]:
@@ -257,6 +270,8 @@ class TuneJob:
             "schema": fingerprint(as_overrides(self.tables.schema)),
             "catboost": self.catboost_settings,
             "seed": self.seed,
+            "prune": self.prune,
+            "multiplier": self.multiplier,
         }
 
     def location_beside(self, name: str, label: str) -> StudyLocation:
@@ -297,12 +312,13 @@ class TuneJob:
         """Fit a model and score it on validation rows."""
         settings = {**self.fixed, **chosen}
         model = TabMT(**{"seed": self.seed, "threads": 1, **settings})
-        on_step = None if trial is None else self._pruner(trial, model)
+        on_step = self._pruner(trial, model) if trial is not None and self.prune else None
         tables = self.tables
         model.fit(tables.train_table, schema=as_overrides(tables.schema), on_step=on_step)
         if self.objective == "likelihood":
             return float(model.log_prob(tables.valid_table, seed=self.seed).mean())
-        drawn = model.sample(len(tables.train), seed=self.seed, output="arrow")
+        count = self.multiplier * len(tables.train)
+        drawn = model.sample(count, seed=self.seed, output="arrow")
         rows = tables.train.encoder.encode(drawn, "synthetic")
         assert self.target is not None
         return utility.ml_efficiency(
@@ -338,7 +354,7 @@ class TuneJob:
         tables = self.tables
         config = Settings.of(model.get_params(), *tables.train_table.shape).codec
         dataset = InMemory(tables.train_table)
-        inference = Inference.of(dataset, config.missing, as_overrides(tables.schema))
+        inference = Inference.of(dataset, config, as_overrides(tables.schema))
         columns = inference.columns(dataset)
         codec = TableCodec.fit(columns, dataset.source, {}, config, model.seed)
         shares = codec.encode_scored(tables.valid_table).log_shares
@@ -361,19 +377,42 @@ class TuneSearch:
             raise trial_storage.no_trials_error(study, limited=False)
         return score
 
-    def run(self, default: float, on_trial: Callable[[np.ndarray, int], None]) -> None:
+    def run(self, default: float | None, on_trial: Callable[[np.ndarray, int], None]) -> None:
+        """Perform the trials; the defaults, if they were scored, are the first of them."""
+        before = [] if default is None else [default]
+
         def report(study: "optuna.Study") -> None:
-            scores = [default, *(t.values[0] for t in trial_storage.completed_in_order(study))]
+            scores = [*before, *(t.values[0] for t in trial_storage.completed_in_order(study))]
             on_trial(np.array(scores), self.trials)
 
         trial_storage.fail_stale_trials(self.job.location.open())
         workers.run(
             self.job,
-            trials=self.trials - 1,
+            trials=self.trials - len(before),
             seconds=None,
             workers=self.workers,
             seed=self.job.seed,
             on_trial=report,
+        )
+
+    def best_found(self) -> Tuned:
+        """The trial with the best score, as the paper takes it."""
+        study = self.job.location.open()
+        completed = trial_storage.completed_trials(study)
+        if not completed:
+            raise trial_storage.no_trials_error(study, limited=False)
+        best = max(completed, key=lambda trial: trial.values[0])
+        found = Trial({**self.job.fixed, **best.params}, best.values[0], None)
+        tried = trial_storage.finished_count(study)
+        return Tuned(
+            self.job.objective,
+            found,
+            None,
+            found,
+            tried,
+            tried - len(completed),
+            importances(completed),
+            self.job.description(),
         )
 
     def result(self, default: float) -> Tuned:

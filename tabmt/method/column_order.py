@@ -1,0 +1,28 @@
+"""Which columns come first and which last, when rows are generated and orders are learned."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MANY_CODES = 1000
+
+
+@dataclass(frozen=True)
+class ColumnOrder:
+    """Columns that come first or last in every order; the others come at random between them."""
+
+    first: tuple[int, ...] = ()
+    last: int | None = None
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], *, target: int | None, large_first: bool) -> "ColumnOrder":
+        """The order of columns with these numbers of codes.
+
+        PAPER-DIFF target_last: the target comes last, so that it is drawn given all others.
+        PAPER-DIFF large_columns_first: what goes with a rare code is learned better than which of
+        thousands of codes goes with the rest of a row (docs/log.md).
+        """
+        many = (i for i, size in enumerate(sizes) if size > MANY_CODES and i != target)
+        return cls(tuple(many) if large_first else (), target)
+
+
+RANDOM_ORDER = ColumnOrder()

@@ -1,0 +1,372 @@
+"""The paper's method, exactly: against its pseudocode, and every departure can be turned off."""
+
+import ast
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from click.testing import CliRunner
+
+import tabmt
+from tabmt import PAPER, TabMT
+from tabmt.cli.main import main
+from tabmt.config import (
+    PAPER_METHOD,
+    PAPER_PARETO,
+    PAPER_TUNE,
+    PRESETS,
+    CodecConfig,
+    GenerationConfig,
+    NetworkConfig,
+    TrainConfig,
+)
+from tabmt.data.dataset import Dataset
+from tabmt.method.batches import Batches
+from tabmt.method.masked import MaskedNetwork, draw_mask
+from tabmt.method.networks import FrozenNetwork
+from tabmt.method.sample import fill
+from tabmt.method.train import train
+from tabmt.search.pareto import pareto
+from tabmt.search.tune import SPACES, tune
+from tabmt.seeds import derive
+from tabmt.tokens import MASK
+from tests import paper_reference as reference
+from tests.tables import mixed_frame
+
+ROOT = Path(__file__).parents[1]
+SMALL = {"width": 32, "depth": 2, "heads": 4, "batch_size": 64, "max_bins": 12, "threads": 1,
+         "dropout": 0.0}  # fmt: skip
+
+
+def table(gaps: bool, rows: int = 300) -> pd.DataFrame:
+    frame = mixed_frame(rows).drop(columns="id")
+    return frame if gaps else frame.dropna()
+
+
+def fitted(frame: pd.DataFrame, **settings) -> TabMT:
+    model = TabMT(**PAPER | SMALL | {"steps": 30} | settings).fit(frame)
+    assert isinstance(model.model_.net, MaskedNetwork)
+    return model
+
+
+def pseudocode(model: TabMT) -> reference.MaskedTransformer:
+    """The network of the appendix with the weights of a fitted model."""
+    net, codec = model.model_.net, model.model_.codec
+    settings = model.card_.settings.network
+    table, ordered = net.embedding, 0
+    embeddings: list = []
+    for index, coded in enumerate(codec.token_columns):
+        rows = table.unordered.detach()[table.codes_of(index)]
+        if coded.codec.numeric is None:
+            embedding = reference.Embedding(coded.size, settings.width)
+        else:
+            centres = torch.from_numpy(coded.codec.numeric.codes.centres)
+            embedding = reference.OrderedEmbedding(centres, settings.width)
+            embedding.l.data = table.low.detach()[ordered].clone()
+            embedding.h.data = table.high.detach()[ordered].clone()
+            ordered += 1
+        embedding.E.data = rows.clone()
+        embeddings.append(embedding)
+    assert 0 < ordered < len(embeddings)
+    plain = reference.MaskedTransformer(embeddings, settings.width, settings.heads, settings.depth)
+    biases = torch.split(net.output.bias.detach(), list(net.sizes))
+    for index, output in enumerate(plain.outputs):
+        output.bias.data = biases[index].clone()
+        output.temp.data = net.output.temperature_logit.detach()[index : index + 1].clone()
+    for layer, block in zip(plain.encoder.layers, net.blocks, strict=True):
+        for ours, theirs in (
+            (block.queries_keys_values.weight, layer.self_attn.in_proj_weight),
+            (block.queries_keys_values.bias, layer.self_attn.in_proj_bias),
+            *zip(block.attention_out.parameters(), layer.self_attn.out_proj.parameters()),
+            *zip(block.mlp_in.parameters(), layer.linear1.parameters()),
+            *zip(block.mlp_out.parameters(), layer.linear2.parameters()),
+            *zip(block.attention_norm.parameters(), layer.norm1.parameters()),
+            *zip(block.mlp_norm.parameters(), layer.norm2.parameters()),
+        ):
+            theirs.data = ours.detach().clone()
+    plain.positions.data = net.positions.detach().clone()
+    plain.mask_token.data = net.mask_token.detach().clone()
+    plain.norm.load_state_dict(net.norm.state_dict())
+    return plain
+
+
+def tokens_of(model: TabMT, frame: pd.DataFrame) -> torch.Tensor:
+    codec = model.model_.codec
+    tokens = codec.encode(codec.parse(Dataset.open(frame).to_table()))
+    return torch.from_numpy(np.asarray(tokens[np.arange(len(frame))], dtype=np.int64))
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["complete", "with missing values"])
+def case(request):
+    frame = table(request.param)
+    model = fitted(frame)
+    tokens = tokens_of(model, frame)
+    assert bool((tokens == MASK).any()) == request.param
+    return model, tokens
+
+
+# --- against the pseudocode ----------------------------------------------------------------
+
+
+def test_logits_are_those_of_the_pseudocode(case):
+    model, tokens = case
+    mask = draw_mask(tuple(tokens.shape), torch.Generator().manual_seed(1)) | (tokens == MASK)
+    wanted = pseudocode(model)(tokens, mask)
+    state = FrozenNetwork(model.model_.net).start(tokens.masked_fill(mask, MASK))
+    every = torch.arange(len(tokens))
+    for column, logits in enumerate(wanted):
+        torch.testing.assert_close(state.logits(every, column), logits, rtol=1e-4, atol=1e-4)
+
+
+def test_loss_and_gradients_are_those_of_the_pseudocode(case):
+    model, tokens = case
+    net, plain = model.model_.net, pseudocode(model)
+    mask = draw_mask(tuple(tokens.shape), torch.Generator().manual_seed(2))
+    wanted = reference.training_step(plain, tokens, mask)
+    wanted.backward()
+    net.zero_grad()
+    total, count = net.loss_sum_and_count(tokens, mask)
+    (total / count).backward()
+    torch.testing.assert_close(total / count, wanted, rtol=1e-5, atol=1e-6)
+    embeddings = torch.cat([embedding.E.grad for embedding in plain.embeddings])
+    ordered = [e for e in plain.embeddings if isinstance(e, reference.OrderedEmbedding)]
+    layers = plain.encoder.layers
+    for ours, theirs in (
+        (net.embedding.unordered.grad, embeddings),
+        (net.embedding.low.grad, torch.stack([e.l.grad for e in ordered])),
+        (net.embedding.high.grad, torch.stack([e.h.grad for e in ordered])),
+        (net.output.bias.grad, torch.cat([o.bias.grad for o in plain.outputs])),
+        (net.output.temperature_logit.grad, torch.cat([o.temp.grad for o in plain.outputs])),
+        (net.positions.grad, plain.positions.grad),
+        (net.mask_token.grad, plain.mask_token.grad),
+        (net.norm.weight.grad, plain.norm.weight.grad),
+        *(
+            (block.queries_keys_values.weight.grad, layer.self_attn.in_proj_weight.grad)
+            for block, layer in zip(net.blocks, layers, strict=True)
+        ),
+        *(
+            (block.mlp_out.weight.grad, layer.linear2.weight.grad)
+            for block, layer in zip(net.blocks, layers, strict=True)
+        ),
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-6)
+
+
+def test_masks_are_those_of_the_pseudocode(case):
+    _, tokens = case
+    ours = draw_mask(tuple(tokens.shape), torch.Generator().manual_seed(3))
+    assert torch.equal(ours, reference.draw_mask(tokens, torch.Generator().manual_seed(3)))
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_generated_codes_are_those_of_the_pseudocode(case, temperature):
+    model, tokens = case
+    net, columns = model.model_.net, tokens.shape[1]
+    temps = torch.full((columns,), temperature, dtype=torch.float64)
+    wanted = reference.gen_batch(
+        pseudocode(model), 512, columns, temps, torch.Generator().manual_seed(4)
+    ).detach()
+    drawn = fill(
+        FrozenNetwork(net),
+        torch.full((512, columns), MASK),
+        temperature=temps,
+        generator=torch.Generator().manual_seed(4),
+    )
+    # A code may differ where a random number lies on the border of two, within rounding.
+    assert (drawn == wanted).float().mean() > 0.995
+    assert (drawn == wanted).all(1).float().mean() > 0.98
+
+
+def test_training_is_that_of_the_pseudocode():
+    """AdamW on all parameters, cosine annealing to zero, all rows, no clipping, no averaging."""
+    frame, steps, rate = table(gaps=True), 6, 1e-3
+    model = fitted(frame, steps=0)
+    plain, tokens = pseudocode(model), tokens_of(model, frame)
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=rate, weight_decay=0.01)
+    annealing = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
+    batches = Batches(tokens, 64, seed=5)
+    for step in range(steps):
+        batch = batches.at(step)
+        mask = reference.draw_mask(batch, torch.Generator().manual_seed(derive(5, "mask", step)))
+        optimizer.zero_grad()
+        reference.training_step(plain, batch, mask).backward()
+        optimizer.step()
+        annealing.step()
+    settings = {**PAPER, **SMALL, "steps": steps, "learning_rate": rate}
+    names = TrainConfig.__dataclass_fields__
+    config = TrainConfig(**{name: settings[name] for name in names if name in settings})
+    net = model.model_.net
+    train(net, tokens, tokens[:0], config, seed=5)
+    torch.testing.assert_close(net.positions, plain.positions, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(
+        net.embedding.unordered,
+        torch.cat([embedding.E for embedding in plain.embeddings]),
+        rtol=1e-3,
+        atol=1e-5,
+    )
+    torch.testing.assert_close(
+        net.output.bias, torch.cat([o.bias for o in plain.outputs]), rtol=1e-3, atol=1e-5
+    )
+
+
+def test_a_new_network_starts_as_the_pseudocode_says():
+    net = fitted(table(gaps=True), steps=0).model_.net
+    ordered = net.embedding.ordered_rows
+    assert not net.output.bias.any() and (net.output.temperature_logit == 1).all()
+    assert not net.embedding.unordered[ordered].any()
+    others = torch.ones(len(net.embedding.unordered), dtype=torch.bool)
+    others[ordered] = False
+    for weights, deviation in (
+        (net.embedding.unordered[others], 0.05),
+        (net.embedding.low, 0.05),
+        (net.embedding.high, 0.05),
+        (net.mask_token, 0.05),
+        (net.positions, 0.01),
+    ):
+        assert weights.std().item() == pytest.approx(deviation, rel=0.35)
+
+
+# --- columns and generation ----------------------------------------------------------------
+
+
+def test_every_number_is_ordered_and_clusters_are_plain():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({
+        "id": np.arange(1000, 1400),
+        "few": rng.integers(0, 4, 400),
+        "zeros": np.where(rng.random(400) < 0.8, 0.0, rng.gamma(2, 100, 400)),
+        "word": rng.choice(["a", "b"], 400),
+    })  # fmt: skip
+    model = fitted(frame, steps=1, max_bins=20)
+    assert [column.kind for column in model.schema_.columns] == ["numeric"] * 3 + ["categorical"]
+    sizes = dict(zip(model.model_.codec.token_index, model.model_.net.sizes, strict=True))
+    assert sizes == {"id": 20, "few": 4, "zeros": 20, "word": 2}
+
+
+def test_values_are_the_centres_of_clusters_and_none_is_missing():
+    frame = table(gaps=True, rows=600)
+    model = fitted(frame, max_bins=10)
+    rows = model.sample(2000, seed=1)
+    centres = model.model_.codec["height"].codec.numeric.codes.centres / 10  # one decimal
+    assert len(centres) == 10
+    assert np.isin(rows["height"].round(9), centres.round(9)).all()
+    assert not rows.isna().any().any() and frame.isna().any().any()
+    inside = model.sample(200, seed=1, decode="inside")
+    assert not np.isin(inside["height"].round(9), centres.round(9)).all()
+
+
+def test_the_decoder_is_part_of_the_model(tmp_path):
+    model = fitted(table(gaps=False))
+    model.save(tmp_path / "m.tabmt")
+    loaded = TabMT.load(tmp_path / "m.tabmt")
+    assert loaded.card_.settings.generation.decode == "centre"
+    pd.testing.assert_frame_equal(loaded.sample(50, seed=1), model.sample(50, seed=1))
+
+
+def test_one_order_for_512_rows(monkeypatch):
+    from tabmt.method import sample
+
+    chunks = []
+    original = sample.draw_order
+
+    def record(columns, generator, column_order):
+        chunks.append(column_order)
+        return original(columns, generator, column_order)
+
+    monkeypatch.setattr(sample, "draw_order", record)
+    model = fitted(table(gaps=False), target="city")
+    model.sample(2048, seed=1)
+    assert len(chunks) == 4 and set(chunks) == {sample.RANDOM_ORDER}
+
+
+def test_rows_per_order_must_fit_into_batches():
+    with pytest.raises(tabmt.UserError, match=r"rows_per_order is 500, but must be a power of two"):
+        fitted(table(gaps=False), rows_per_order=500)
+
+
+# --- departures ----------------------------------------------------------------------------
+
+
+def departures() -> list[dict[str, object]]:
+    """The settings that each row of the table in docs/method.md names, with the paper's values."""
+    page = (ROOT / "docs" / "method.md").read_text()
+    section = page[page.index("## Departures from the paper") :]
+    rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("|")]
+    assert [cell.strip() for cell in rows[0]] == ["the paper", "here", "the paper's setting", "why"]
+    found = []
+    for row in rows[2:]:
+        settings = {}
+        for text in re.findall(r"`([^`]*)`", row[2]):
+            call = ast.parse(text if "(" in text else f"TabMT({text})").body[0].value
+            for keyword in call.keywords:
+                settings[call.func.id, keyword.arg] = ast.literal_eval(keyword.value)
+        found.append(settings)
+    return found
+
+
+CONFIGS = (CodecConfig, NetworkConfig, TrainConfig, GenerationConfig)
+SOURCES = [path.read_text() for path in (ROOT / "tabmt").rglob("*.py")]
+
+
+@pytest.mark.parametrize("settings", departures(), ids=lambda s: ", ".join(n for _, n in s))
+def test_each_departure_is_a_setting_that_the_papers_preset_turns_off(settings):
+    assert settings
+    for (owner, name), value in settings.items():
+        if owner == "TabMT":
+            fields = {n: f for c in CONFIGS for n, f in c.__dataclass_fields__.items()}
+            assert fields[name].metadata["help"]
+            assert TabMT().get_params()[name] != value
+            assert PAPER[name] == value
+            tag = name
+        else:
+            function, preset = {"tune": (tune, PAPER_TUNE), "pareto": (pareto, PAPER_PARETO)}[owner]
+            assert function.__kwdefaults__[name] != value
+            assert preset[name] == value
+            tag = owner
+        assert any(re.search(rf"PAPER-DIFF [^:]*\b{tag}\b[^:]*:", text) for text in SOURCES), tag
+
+
+def test_no_departure_is_left_out_of_the_table():
+    listed = {name for settings in departures() for _, name in settings}
+    tagged = set()
+    for text in SOURCES:
+        for names in re.findall(r"PAPER-DIFF ([^:]*):", text):
+            tagged |= {name.strip() for name in names.replace("\n", " ").replace("#", "").split(",")}
+    assert tagged - {"tune", "pareto"} <= listed
+    assert set(PAPER_METHOD) <= listed
+    assert set(PAPER_TUNE) | (set(PAPER_PARETO) - {"sampler"}) <= listed
+    assert not any(re.search(r"PAPER-DIFF:", text) for text in SOURCES)
+
+
+def test_large_models_are_the_paper_with_another_size():
+    for name, width, depth, heads in (("S", 64, 12, 4), ("M", 384, 12, 8), ("L", 576, 24, 12)):
+        preset = PRESETS[name]
+        assert preset | PAPER_METHOD | {"warmup": 10_000} == preset
+        assert (preset["width"], preset["depth"], preset["heads"]) == (width, depth, heads)
+        assert (preset["steps"], preset["batch_size"], preset["warmup"]) == (350_000, 2048, 10_000)
+        assert (preset["learning_rate"], preset["weight_decay"]) == (0.002, 0.01)
+
+
+def test_sizes_of_the_preset_lie_in_the_papers_search_space():
+    for name, values in SPACES["paper"].items():
+        if isinstance(values, list):
+            assert PAPER[name] in values
+        else:
+            assert values[0] <= PAPER[name] <= values[1]
+
+
+def test_the_preset_on_the_command_line(tmp_path):
+    frame = table(gaps=True)
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    model = str(tmp_path / "m.tabmt")
+    small = ["--steps", "3", "--width", "16", "--depth", "2", "--heads", "2", "--threads", "1"]
+    done = CliRunner().invoke(
+        main, ["fit", str(tmp_path / "people.csv"), "-o", model, "--config", "paper", *small]
+    )
+    assert done.exit_code == 0, done.output
+    settings = TabMT.load(model).card_.settings.to_json()
+    given = {"steps": 3, "width": 16, "depth": 2, "heads": 2}
+    assert {name: settings[name] for name in PAPER} == {**PAPER, **given}
