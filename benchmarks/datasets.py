@@ -537,15 +537,16 @@ class Split:
 
 def load(folder: Path, info: TableInfo) -> Split:
     """The rows of a table, with its CatBoost settings."""
+    train, valid, test = load_rows(folder, info)
     path = folder / CATBOOST_FILE
-    if not path.is_file():
+    names = {paper.code: paper.name for paper in PAPER_TABLES}
+    settings = json.loads(path.read_text()) if path.is_file() else {}
+    if names.get(info.code) not in settings:
         raise UserError(
-            f"There is no {CATBOOST_FILE} in {folder}: put the tuned CatBoost settings of "
+            f"There are no CatBoost settings of {info.name} in {path}: put those of "
             "https://github.com/yandex-research/tab-ddpm there, as one object {NAME: SETTINGS}."
         )
-    settings = json.loads(path.read_text())
-    names = {paper.code: paper.name for paper in PAPER_TABLES}
-    return Split(*load_rows(folder, info), settings[names[info.code]])
+    return Split(train, valid, test, settings[names[info.code]])
 
 
 def load_rows(folder: Path, info: TableInfo) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:

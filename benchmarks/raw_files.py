@@ -51,7 +51,8 @@ def download(url: str, path: Path) -> None:
     MD5 checksum must be the one in the answer."""
     expected = None
     if OPENML_API in url:
-        description = json.loads(_open(url, path).read())["data_set_description"]
+        with _open(url, path) as response:
+            description = json.load(response)["data_set_description"]
         url, expected = description["url"], description["md5_checksum"]
     part = path.with_name(path.name + ".part")
     with _open(url, path) as response, part.open("wb") as file:
@@ -72,8 +73,8 @@ def _open(url: str, path: Path) -> IO[bytes]:
         response: IO[bytes] = urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS)
     except OSError as error:  # also urllib's own
         raise UserError(
-            f"{url} cannot be downloaded ({error}): get the file in another way and put it there "
-            f"as {path}."
+            f"{url} cannot be downloaded ({error}): get the file in another way and save it as "
+            f"{path}."
         ) from error
     return response
 
