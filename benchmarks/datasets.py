@@ -8,7 +8,7 @@ source, and, if at hand, NAME.split.npz (row positions `train`, `val` and `test`
 split is that of benchmarks/splits.py. `load` also needs `catboost_tuned.json`, the CatBoost
 settings of the TabDDPM protocol for each table.
 
-Columns are those of TabDDPM, of which it publishes numbers and counts, but few names. Its King has
+Columns are those of TabDDPM, which publishes how many there are, but not their names. Its King has
 an identifier and a date, its Churn the salary twice; `king-clean` and `churn-clean` are without.
 Missing values stay missing. TabDDPM makes a category of them, and so does our model, which learns
 them, and our metrics.

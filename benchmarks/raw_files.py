@@ -10,6 +10,7 @@ import os
 import re
 import tarfile
 import tempfile
+import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable
@@ -72,6 +73,8 @@ def _open(url: str, path: Path) -> IO[bytes]:
     try:
         response: IO[bytes] = urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS)
     except OSError as error:  # also urllib's own
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is the answer of the server, too
         raise UserError(
             f"{url} cannot be downloaded ({error}): get the file in another way and save it as "
             f"{path}."
