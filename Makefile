@@ -24,7 +24,7 @@ fix: .venv/dev  ## apply formatting and safe fixes
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 docs: .venv/dev  ## regenerate the pages that follow from the code
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 
 bench: .venv/eval  ## both networks beside TabularARGN, into benchmarks/results (DATA=folder of tables)
 	$(BIN)/python -m benchmarks.speed --data $(or $(DATA),../shared/data)

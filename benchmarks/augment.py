@@ -18,7 +18,7 @@ from catboost import CatBoostClassifier
 from sklearn.metrics import f1_score
 from sklearn.neighbors import NearestNeighbors
 
-from benchmarks.datasets import TABLES, add_data_option, as_arrow, load
+from benchmarks.datasets import CLEAN_TABLES, add_data_option, as_arrow, load
 from benchmarks.encoding import Encoding
 from benchmarks.intervals import over_seeds
 from benchmarks.machine import run_info, save_result
@@ -26,7 +26,8 @@ from tabmt import TabMT
 from tabmt.data.infer import infer_schema
 from tabmt.evaluation.metrics.encoder import EncodedTable, MetricEncoder
 
-CHURN = TABLES["churn"]
+TABLE = "churn"
+CHURN = CLEAN_TABLES[TABLE]
 RARE = 1
 NEIGHBOURS = 5
 
@@ -120,7 +121,7 @@ def main() -> None:
     runs = [run(seed, arguments) for seed in range(arguments.seeds)]
     methods = list(runs[0]["f1"])
     result = {
-        "table": CHURN.name,
+        "table": TABLE,
         "rare_class": f"{CHURN.target} = {RARE}",
         "f1": {method: over_seeds([run["f1"][method] for run in runs]) for method in methods},
         "ours - other": {

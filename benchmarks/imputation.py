@@ -24,7 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 
-from benchmarks.datasets import TABLES, add_data_option, as_arrow, load
+from benchmarks.datasets import CLEAN_TABLES, add_data_option, as_arrow, load
 from benchmarks.encoding import Encoding
 from benchmarks.intervals import over_seeds
 from benchmarks.machine import run_info, save_result
@@ -91,7 +91,7 @@ PEERS: dict[str, Callable[[np.ndarray, int], Any]] = {
 
 
 def run(name: str, seed: int, arguments: argparse.Namespace) -> dict[str, Any]:
-    split = load(arguments.data, TABLES[name])
+    split = load(arguments.data, CLEAN_TABLES[name])
     train, test = nullable(split.train), nullable(split.test)
     rng = np.random.default_rng(seed)
     rows = rng.choice(len(test), min(MOST_TEST_ROWS, len(test)), replace=False)
@@ -174,7 +174,7 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_data_option(parser)
-    parser.add_argument("--tables", nargs="+", default=DEFAULT_TABLES, choices=TABLES)
+    parser.add_argument("--tables", nargs="+", default=DEFAULT_TABLES, choices=CLEAN_TABLES)
     parser.add_argument("--minutes", type=float, default=5.0, help="training time of each model")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=1)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.datasets import TABLES, Split, TableInfo, add_data_option, load
+from benchmarks.datasets import CLEAN_TABLES, Split, TableInfo, add_data_option, load
 from benchmarks.machine import run_info, save_result
 from tabmt import TabMT, pareto
 from tabmt.search.charts import write_front
@@ -38,7 +38,7 @@ def fitted_model(info: TableInfo, split: Split, arguments: argparse.Namespace) -
 
 
 def run(name: str, arguments: argparse.Namespace) -> dict[str, object]:
-    info = TABLES[name]
+    info = CLEAN_TABLES[name]
     split = load(arguments.data, info)
     model = fitted_model(info, split, arguments)
 
@@ -81,7 +81,7 @@ def run(name: str, arguments: argparse.Namespace) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_data_option(parser)
-    parser.add_argument("--tables", nargs="+", default=["adult"], choices=TABLES)
+    parser.add_argument("--tables", nargs="+", default=["adult"], choices=CLEAN_TABLES)
     parser.add_argument("--minutes", type=float, default=5.0, help="training time")
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--sampler", default="nsga2", help="nsga2, guided, gp, tpe or random")

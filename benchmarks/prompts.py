@@ -11,7 +11,7 @@ import statistics
 import time
 from typing import Any
 
-from benchmarks.datasets import TABLES, add_data_option, load
+from benchmarks.datasets import CLEAN_TABLES, add_data_option, load
 from benchmarks.machine import run_info, save_result
 from tabmt import TabMT, between, known, one_of
 
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1.0, help="training time of each model")
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
-    split = load(arguments.data, TABLES["adult"])
+    split = load(arguments.data, CLEAN_TABLES["adult"])
     column_names = {name.replace("-", "_").replace(".", "_"): name for name in split.train}
     runs = []
     for network, rows in ROWS.items():

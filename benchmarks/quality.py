@@ -11,13 +11,13 @@ import time
 
 import numpy as np
 
-from benchmarks.datasets import TABLES, add_data_option, load
+from benchmarks.datasets import CLEAN_TABLES, add_data_option, load
 from benchmarks.machine import run_info, save_result
 from tabmt import TabMT
 
 
 def run(name: str, arguments: argparse.Namespace) -> dict[str, object]:
-    info = TABLES[name]
+    info = CLEAN_TABLES[name]
     split = load(arguments.data, info)
     settings = {"network": arguments.network, "threads": arguments.threads}
     model = TabMT(minutes=arguments.minutes, seed=arguments.seed, **settings).fit(split.train)
@@ -45,7 +45,9 @@ def run(name: str, arguments: argparse.Namespace) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_data_option(parser)
-    parser.add_argument("--tables", nargs="+", default=["adult", "california"], choices=TABLES)
+    parser.add_argument(
+        "--tables", nargs="+", default=["adult", "california"], choices=CLEAN_TABLES
+    )
     parser.add_argument("--network", default="masked", help="masked or any-order")
     parser.add_argument("--minutes", type=float, default=10.0, help="training time of each model")
     parser.add_argument("--threads", type=int, default=2)

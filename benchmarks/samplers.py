@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.datasets import TABLES, add_data_option, load
+from benchmarks.datasets import CLEAN_TABLES, add_data_option, load
 from benchmarks.machine import run_info, save_result
 from tabmt import TabMT, pareto
 from tabmt.search.pareto_front import hypervolume
@@ -29,7 +29,7 @@ Scores = dict[str, list[np.ndarray]]  # sampler -> for each seed (trials, 2), hi
 
 def search(name: str, arguments: argparse.Namespace) -> tuple[Scores, Scores]:
     """All trials of each search, and its final front scored on test rows."""
-    info = TABLES[name]
+    info = CLEAN_TABLES[name]
     split = load(arguments.data, info)
     settings = {"threads": arguments.threads, "target": info.target}
     model = TabMT(minutes=arguments.minutes, **settings).fit(split.train)
@@ -100,7 +100,7 @@ def shares(by_sampler: dict[str, list[float]], reference: list[float]) -> dict[s
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_data_option(parser)
-    parser.add_argument("--tables", nargs="+", default=["diabetes"], choices=TABLES)
+    parser.add_argument("--tables", nargs="+", default=["diabetes"], choices=CLEAN_TABLES)
     parser.add_argument("--samplers", nargs="+", default=SAMPLERS, choices=SAMPLERS)
     parser.add_argument("--minutes", type=float, default=2.0, help="training time")
     parser.add_argument("--trials", type=int, default=90, help="trials of NSGA-II")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.datasets import TABLES, add_data_option, load
+from benchmarks.datasets import CLEAN_TABLES, add_data_option, load
 from benchmarks.machine import run_info, save_result
 from tabmt import TabMT
 from tabmt.method.draw_codes import draw_codes
@@ -72,11 +72,11 @@ def rates(net: Any, samplers: list[tuple[Sampler, int]]) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_data_option(parser)
-    parser.add_argument("--table", default="adult", choices=TABLES)
+    parser.add_argument("--table", default="adult", choices=CLEAN_TABLES)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=1.0, help="training time of each model")
     arguments = parser.parse_args()
-    train = load(arguments.data, TABLES[arguments.table]).train
+    train = load(arguments.data, CLEAN_TABLES[arguments.table]).train
     speeds: dict[str, dict[str, float]] = {}
     for network in ("any-order", "masked"):
         settings = {"minutes": arguments.minutes, "threads": arguments.threads}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.datasets import TABLES, add_data_option, load
+from benchmarks.datasets import CLEAN_TABLES, add_data_option, load
 from benchmarks.machine import run_info, save_result
 from tabmt import TabMT
 
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--most-rows", type=int, default=ROWS[-1], help="skip larger tables")
     arguments = parser.parse_args()
     logging.disable(logging.INFO)
-    real = load(arguments.data, TABLES["adult"]).train
+    real = load(arguments.data, CLEAN_TABLES["adult"]).train
     results = {
         "rows": [
             measure(real, rows, FEW_COLUMNS, arguments)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.datasets import TABLES, Split, TableInfo, add_data_option, load
+from benchmarks.datasets import CLEAN_TABLES, Split, TableInfo, add_data_option, load
 from benchmarks.machine import run_info, save_result
 
 HERE = Path(__file__).parent
@@ -103,7 +103,7 @@ def measure(
 
 
 def compare(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    info = TABLES[name]
+    info = CLEAN_TABLES[name]
     split = load(arguments.data, info)
     runs: list[dict[str, Any]] = []
     minutes = 0.0
@@ -142,7 +142,7 @@ def compare(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_data_option(parser)
-    parser.add_argument("--tables", nargs="+", default=["adult"], choices=TABLES)
+    parser.add_argument("--tables", nargs="+", default=["adult"], choices=CLEAN_TABLES)
     parser.add_argument("--generators", nargs="+", default=["argn", *OURS])
     parser.add_argument("--minutes", default="peer", help="our training time, or 'peer'")
     parser.add_argument("--threads", type=int, default=1)

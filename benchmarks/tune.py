@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import time
 
-from benchmarks.datasets import TABLES, add_data_option, load
+from benchmarks.datasets import CLEAN_TABLES, add_data_option, load
 from benchmarks.machine import run_info, save_result
 from tabmt import tune
 
@@ -19,7 +19,7 @@ from tabmt import tune
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_data_option(parser)
-    parser.add_argument("--tables", nargs="+", default=["churn", "abalone"], choices=TABLES)
+    parser.add_argument("--tables", nargs="+", default=["churn", "abalone"], choices=CLEAN_TABLES)
     parser.add_argument("--trials", type=int, default=30)
     parser.add_argument("--minutes", type=float, default=1.0, help="training time of each fit")
     parser.add_argument("--workers", type=int, default=2)
@@ -28,7 +28,7 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.disable(logging.INFO)
     for name in arguments.tables:
-        info = TABLES[name]
+        info = CLEAN_TABLES[name]
         split = load(arguments.data, info)
         started = time.perf_counter()
         tuned = tune(

@@ -19,6 +19,8 @@ from typing import Any
 import click
 
 import tabmt
+from benchmarks.datasets import TABLES
+from benchmarks.published import DCR, DCR_CTABGAN, MLE, NETFLOW
 from tabmt.cli import main
 from tabmt.config import CodecConfig, GenerationConfig, NetworkConfig, TrainConfig
 from tabmt.errors import UserError
@@ -52,27 +54,7 @@ NAMES = {
     "masked": "ours, masked",
     "naive": "masked, naive loop",
 }
-PAPER_MLE = {  # the paper's table 1: tuned, on a GPU
-    "abalone": "0.535",
-    "adult": "0.814",
-    "california": "0.838",
-    "churn": "0.741",
-    "diabetes": "0.769",
-    "king": "0.876",
-}
-PAPER_FRONTS = {  # the paper's table 2 and its appendix: DCR and MLE of each method
-    "abalone": {"TabDDPM": (0.050, 0.550), "CTABGAN+": (0.075, 0.467), "TabMT": (0.249, 0.533)},
-    "adult": {"TabDDPM": (0.104, 0.795), "CTABGAN+": (0.119, 0.772), "TabMT": (1.01, 0.811)},
-    "california": {"TabDDPM": (0.041, 0.836), "CTABGAN+": (0.056, 0.525), "TabMT": (0.117, 0.832)},
-    "churn": {"TabDDPM": (0.157, 0.755), "CTABGAN+": (0.212, 0.702), "TabMT": (0.281, 0.758)},
-    "diabetes": {"TabDDPM": (0.204, 0.740), "CTABGAN+": (0.196, 0.734), "TabMT": (0.243, 0.740)},
-    "king": {"TabDDPM": (0.189, 0.833), "TabMT": (0.335, 0.868)},
-}
-PAPER_NETFLOW = {  # the paper's precision, recall and diversity, on 30 million flows
-    "validation rows": (0.904, 0.906, 1.0),
-    "NFGAN": (0.776, 0.633, 0.470),
-    "TabMT-S": (0.826, 0.919, 0.898),
-}
+PAPER_NETFLOW = ("validation rows", "NFGAN", "TabMT-S")  # the paper's sizes M and L are not ours
 NETFLOW_SOURCES = {  # rows that were compared -> how the table names them, with the network
     "validation rows": "validation rows (embedded by {})",
     "training rows": "training rows, against other training rows (embedded by {})",
@@ -310,7 +292,7 @@ def readme_table() -> str:
             f"{mean['mle']:.3f}",
             f"{mean['detector']:.3f}",
             f"{real[name]['ours']:.3f}",
-            PAPER_MLE[name],
+            f"{MLE[TABLES[name].code]['TabMT'][0]:.3f}",  # tuned, on a GPU
             f"{mean['rows_per_second']:,.0f}",
         ])  # fmt: skip
     return table(head, rows)
@@ -500,7 +482,7 @@ def pareto_table() -> str:
             "real rows", "area, front / uniform"]  # fmt: skip
     rows = []
     for result in read_results("pareto-*"):
-        front, paper = result["front"], PAPER_FRONTS[result["table"]]
+        front, paper = result["front"], DCR[TABLES[result["table"]].code]
         search, real, area = front["search"], front["real"], result["area"]
         default = next(p for p in front["uniform"] if p["uniform_temperature"] == 1.0)
         rows.append([
@@ -519,15 +501,15 @@ def pareto_table() -> str:
 
 
 def ctabgan_table() -> str:
-    method = "CTABGAN+"
     rows = []
     for result in read_results("pareto-*"):
-        scores = PAPER_FRONTS[result["table"]].get(method)
-        if scores is not None:
+        code = TABLES[result["table"]].code
+        if code in DCR_CTABGAN:
+            scores = DCR_CTABGAN[code]["CTabGAN+"]
             seed = str(result["front"]["search"]["seed"])
             points = chosen_points(result, scores)[:2]
             rows.append([result["table"], seed, pair_text(*scores), *points])
-    return table(["table", "seed", method, "ours at its MLE", "ours at its DCR"], rows)
+    return table(["table", "seed", "CTABGAN+", "ours at its MLE", "ours at its DCR"], rows)
 
 
 def front_links() -> str:
@@ -580,8 +562,8 @@ def netflow_table() -> str:
     head = ["rows", "precision", "recall", "diversity"]
     head += [f"violate {name}, %" for name in invariants]
     rows = [
-        [f"paper: {name}", *(f"{100 * score:.1f}" for score in scores), *[""] * len(invariants)]
-        for name, scores in PAPER_NETFLOW.items()
+        [f"paper: {name}", *(f"{score:.1f}" for score in NETFLOW[name]), *[""] * len(invariants)]
+        for name in PAPER_NETFLOW
     ]
     for result in results:
         for source, title in NETFLOW_SOURCES.items():
