@@ -52,6 +52,20 @@ def format_number(value: float | None) -> str:
     return f"{value:.2e}" if abs(value) < 0.01 else f"{value:,.0f}"
 
 
+def format_score(score: Score | None) -> str:
+    """The value of a score, with the standard deviation if it is a mean."""
+    return "n/a" if score is None else _with_deviation(score.value, score.sd)
+
+
+def format_reference(score: Score) -> str:
+    """The value of fresh real rows, in the same way."""
+    return _with_deviation(score.reference, score.reference_sd)
+
+
+def _with_deviation(value: float | None, sd: float | None) -> str:
+    return format_number(value) if sd is None else f"{format_number(value)} ± {sd:.3f}"
+
+
 def headlines(evaluation: Evaluation) -> list[Headline]:
     items = []
     for name in HEADLINES:
@@ -123,9 +137,9 @@ def scores_as_text(evaluations: list[Evaluation]) -> str:
     head = ["metric", *(evaluation.name for evaluation in evaluations), "real rows", "better"]
     lines = [head]
     for score in all_scores(evaluations):
-        values = [format_number(evaluation.get(score.name)) for evaluation in evaluations]
+        values = [format_score(evaluation.find(score.name)) for evaluation in evaluations]
         better = {"reference": "near real"}.get(score.better, score.better)
-        lines.append([score.title, *values, format_number(score.reference), better])
+        lines.append([score.title, *values, format_reference(score), better])
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     return "\n".join(
         "  ".join(
@@ -172,7 +186,11 @@ def environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters["number"] = format_number
+    templates.filters |= {
+        "number": format_number,
+        "score": format_score,
+        "reference": format_reference,
+    }
     templates.globals |= {"real_color": charts.REAL, "synthetic_color": charts.SYNTHETIC}
     return templates
 
