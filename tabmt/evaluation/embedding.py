@@ -55,6 +55,11 @@ class RowEmbedding:
         ids and constants, which are not part of an embedding."""
         used = self.model.model_.codec.token_index
         names = self.model.schema_.names
+        absent = [name for name in used if name not in table.column_names]
+        if absent:
+            raise UserError(
+                f"it has no column {absent[0]!r}. Give a model of a table with the same columns."
+            )
         columns = {name: table.column(name) for name in names if name in table.column_names}
         empty = pa.nulls(table.num_rows)
         columns |= {name: empty for name in names if name not in columns and name not in used}

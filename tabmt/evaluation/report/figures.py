@@ -70,7 +70,7 @@ def flatten(vectors: np.ndarray, seed: int) -> np.ndarray:
     """(rows, D) -> (rows, 2) by PaCMAP; the same seed gives the same map."""
     package = pacmap()
     if len(vectors) < FEWEST_POINTS:
-        raise UserError(f"a map needs at least {FEWEST_POINTS} rows, but there are {len(vectors)}.")
+        raise UserError(f"a map needs at least {FEWEST_POINTS} rows, but there are {len(vectors)}")
     with _quiet_and_single_threaded():
         # PaCMAP adds the number of each pair to its seed, in 32 bits.
         reducer = package.PaCMAP(random_state=derive(seed, "map") % 2**30)
