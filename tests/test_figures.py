@@ -159,8 +159,8 @@ def test_a_model_of_another_table_is_refused_with_a_sentence(folder):
     with pytest.raises(UserError) as error:
         evaluate(FRESH, TRAIN, TEST, embed=folder / "other.tabmt")
     assert str(error.value) == (
-        "other.tabmt cannot embed the training table: it has no column 'x'. Give a model of a table "
-        "with the same columns."
+        "other.tabmt cannot embed the training table: it has no column 'x'. Give a model of a "
+        "table with the same columns."
     )
     with pytest.raises(UserError) as error:
         evaluate(FRESH, TRAIN, TEST, embed=3)
