@@ -280,9 +280,26 @@ def test_a_figure_that_cannot_be_drawn_is_a_warning(tmp_path, caplog):
     assert caplog.messages[-1] == (
         "correlation_errors.svg was not written: no two columns can be correlated"
     )
+
+
+@pytest.mark.parametrize(
+    ("vectors", "sentence"),
+    [
+        (np.zeros((9, 4)), "a map needs at least 10 rows, but there are 9"),
+        (np.ones((50, 4)), "a map needs rows that differ, but all embeddings are the same"),
+    ],
+)
+def test_rows_that_have_no_map_get_a_sentence(vectors, sentence):
     with pytest.raises(UserError) as error:
-        figures.flatten(np.zeros((9, 4)), seed=0)
-    assert str(error.value) == "a map needs at least 10 rows, but there are 9"
+        figures.flatten(vectors, seed=0)
+    assert str(error.value) == sentence
+
+
+def test_few_rows_repeated_rows_and_one_dimension_have_a_map(rng):
+    few, one = rng.normal(size=(10, 4)), rng.normal(size=(50, 1))
+    for vectors in (few, one, np.repeat(few[:2], 30, axis=0)):
+        points = figures.flatten(vectors, seed=-3)
+        assert points.shape == (len(vectors), 2) and np.isfinite(points).all()
 
 
 def test_a_missing_extra_is_said_before_the_work(folder, tmp_path, monkeypatch):

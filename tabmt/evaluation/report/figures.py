@@ -71,6 +71,10 @@ def flatten(vectors: np.ndarray, seed: int) -> np.ndarray:
     package = pacmap()
     if len(vectors) < FEWEST_POINTS:
         raise UserError(f"a map needs at least {FEWEST_POINTS} rows, but there are {len(vectors)}")
+    if (vectors == vectors[0]).all():
+        raise UserError("a map needs rows that differ, but all embeddings are the same")
+    if vectors.shape[1] < 2:  # PaCMAP starts from two principal components
+        vectors = np.pad(vectors, ((0, 0), (0, 1)))
     with _quiet_and_single_threaded():
         # PaCMAP adds the number of each pair to its seed, in 32 bits.
         reducer = package.PaCMAP(random_state=derive(seed, "map") % 2**30)
