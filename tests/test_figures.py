@@ -311,3 +311,16 @@ def test_a_missing_extra_is_said_before_the_work(folder, tmp_path, monkeypatch):
         "--embed", folder / "m.tabmt", "--figures", tmp_path / "f",
     )  # fmt: skip
     assert not (tmp_path / "f").exists()
+
+
+def test_files_of_the_same_name_are_listed_by_their_paths(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        SYNTHETIC["fresh"].to_parquet(f"{name}/rows.parquet")
+    train, test = folder / "train.parquet", folder / "test.parquet"
+    tables = ("one/rows.parquet", "two/rows.parquet", test)
+    result = run("evaluate", *tables, "--train", train, "--test", test)
+    assert result.exit_code == 0, result.output
+    head = result.stdout.splitlines()[0].split()
+    assert head[1:4] == ["one/rows.parquet", "two/rows.parquet", "test.parquet"]
