@@ -538,6 +538,17 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         """
         return scores.embed(self.model_, Dataset.open(table).to_table(), self._threads)
 
+    def embed_batches(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """`embed` for a stream of Arrow tables, of any size together: as tables with one column
+        for each dimension, `embedding_0` and so on.
+
+        Example:
+            >>> for table in model.embed_batches(tables): ...
+        """
+        for table in tables:
+            vectors = self.embed(table)
+            yield pa.table({f"embedding_{i}": values for i, values in enumerate(vectors.T)})
+
     # --- files -----------------------------------------------------------------------------
 
     def with_temperatures(self, temperatures: Mapping[str, float]) -> "TabMT":

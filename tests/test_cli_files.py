@@ -38,8 +38,8 @@ def succeeds(*arguments) -> None:
     assert result.exit_code == 0, result.output
 
 
-def test_impute_and_score_give_the_same_for_one_file_a_folder_and_a_pattern(folder, tmp_path):
-    for command in ("impute", "score"):
+def test_impute_score_and_embed_give_the_same_for_one_file_a_folder_and_a_pattern(folder, tmp_path):
+    for command in ("impute", "score", "embed"):
         outputs = []
         for number, way in enumerate(WAYS):
             output = tmp_path / f"{command}{number}.csv"

@@ -159,3 +159,52 @@ def test_mistakes_give_one_sentence_and_leave_nothing_behind(folder, tmp_path):
         *("impute", model, tmp_path / "odd.csv", "-o", tmp_path / "o.csv"),
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["odd.csv"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "arrow", "tsv"])
+def test_embed_writes_the_embedding_of_each_row_in_every_format(folder, tmp_path, suffix):
+    out = tmp_path / f"e.{suffix}"
+    result = run("embed", folder / "m.tabmt", folder / "people.parquet", "-o", out)
+    assert result.exit_code == 0, result.output
+    vectors = TabMT.load(folder / "m.tabmt").embed(mixed_frame(400))
+    read = {"parquet": pd.read_parquet, "arrow": pd.read_feather}.get(
+        suffix, lambda path: pd.read_csv(path, sep="\t" if suffix == "tsv" else ",")
+    )
+    written = read(out)
+    assert list(written) == [f"embedding_{i}" for i in range(16)]
+    assert np.array_equal(written.to_numpy(np.float32), vectors)
+    assert "wrote" in result.stderr
+
+
+def test_embeddings_go_to_standard_output_and_do_not_depend_on_the_batch_size(
+    folder, tmp_path, monkeypatch
+):
+    result = run("-q", "embed", folder / "m.tabmt", folder / "people.csv")
+    assert result.exit_code == 0, result.output
+    whole = pd.read_csv(io.StringIO(result.stdout)).to_numpy()
+    monkeypatch.setattr("tabmt.model.generate.BATCH_ROWS", 7)
+    out = tmp_path / "e.csv"
+    assert run("embed", folder / "m.tabmt", folder / "people.csv", "-o", out).exit_code == 0
+    assert pd.read_csv(out).to_numpy() == pytest.approx(whole, abs=1e-5)
+
+
+def test_a_table_without_rows_has_only_the_names_of_its_embeddings(folder, tmp_path):
+    mixed_frame(400).head(0).to_csv(tmp_path / "none.csv", index=False)
+    result = run("-q", "embed", folder / "m.tabmt", tmp_path / "none.csv")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == ",".join(f"embedding_{i}" for i in range(16)) + "\n"
+
+
+def test_a_table_that_cannot_be_embedded_gets_a_sentence(folder, tmp_path):
+    out = tmp_path / "out.csv"
+    mixed_frame(20).drop(columns="city").to_csv(tmp_path / "less.csv", index=False)
+    fails_with(
+        "The table has no column 'city', which the model was fitted with; it has: id, group, "
+        "height, weight, visits, member, since.",
+        *("embed", folder / "m.tabmt", tmp_path / "less.csv", "-o", out),
+    )
+    assert not out.exists()
+    fails_with(
+        f"The output {str(tmp_path)!r} is a folder, but this command writes a file.",
+        *("embed", folder / "m.tabmt", folder / "people.csv", "-o", tmp_path),
+    )

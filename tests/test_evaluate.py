@@ -14,10 +14,12 @@ from tabmt.data.infer import infer_schema
 from tabmt.data.schema import Source
 from tabmt.errors import UserError
 from tabmt.evaluation.evaluate import Evaluator, evaluate
+from tabmt.evaluation.metrics import utility
 from tabmt.evaluation.metrics.encoder import MetricEncoder
-from tabmt.evaluation.report.report import scores_as_text
+from tabmt.evaluation.report.report import render, scores_as_text
 from tabmt.evaluation.results import Evaluation
 from tabmt.rules.rule import Rule
+from tabmt.seeds import derive, numpy_stream
 
 # By its name, because the package has a function of the same.
 evaluate_module = importlib.import_module("tabmt.evaluation.evaluate")
@@ -180,15 +182,54 @@ def test_the_papers_protocol_says_how_many_rows_it_needs(real):
     )
 
 
-def test_the_papers_protocol_runs(real):
+def test_the_papers_protocol_has_the_mean_and_deviation_of_its_fifty_scores(real):
     train, test, fresh = real
     many = pd.concat([fresh] * 64, ignore_index=True)
-    settings = {"iterations": 3}
-    found = evaluate(many, train, test, target="species", paper=True, catboost_settings=settings)[
-        "ml_efficiency"
-    ]
-    assert found.value > 0.5
-    assert "10 CatBoost models on each of 5 samples of 8 times" in found.note
+    settings = {"iterations": 2, "depth": 2}
+    options = {"target": "species", "paper": True, "catboost_settings": settings}
+    evaluator = Evaluator.of(train, test, **options)
+    evaluated = evaluator.evaluate(many, "many.csv")
+    found = evaluated.evaluation["ml_efficiency"]
+
+    encoded = evaluator.train.encoder.encode(pa.Table.from_pandas(many), "synthetic")
+    rng = numpy_stream(0, "paper samples")
+    samples = utility.split_into_samples(encoded, 5, 8 * len(train), rng)
+
+    def scores(tables):
+        return [
+            utility.ml_efficiency(
+                table,
+                evaluator.valid,
+                evaluator.test,
+                "species",
+                settings=settings,
+                seed=derive(0, "catboost", number) % 2**31,
+            ).score
+            for table in tables
+            for number in range(10)
+        ]
+
+    ours, reference = scores(samples), scores([evaluator.fit_rows])
+    assert len(ours) == 50 and len(set(ours)) > 10
+    assert "10 CatBoost models on each of 5 samples of 8 times the training rows" in found.note
+    assert (found.value, found.sd) == pytest.approx((np.mean(ours), np.std(ours)))
+    assert found.reference == pytest.approx(np.mean(reference))
+    assert found.reference_sd == pytest.approx(np.std(reference))
+
+    words = [f"{np.mean(group):.3f} ± {np.std(group):.3f}" for group in (ours, reference)]
+    line = scores_as_text([evaluated.evaluation]).splitlines()[1]
+    assert line.split("  ")[0] == "ML efficiency (macro F1)"
+    assert all(word in line for word in words)
+    page = render(evaluator, [evaluated])
+    assert all(word in page for word in words)
+    stored = Evaluation.from_json(json.loads(json.dumps(evaluated.evaluation.to_json())))
+    assert stored["ml_efficiency"].sd == found.sd
+
+
+def test_a_single_model_has_no_deviation(evaluations):
+    found = evaluations["fresh"]["ml_efficiency"]
+    assert found.sd is None and found.reference_sd is None
+    assert "±" not in scores_as_text(list(evaluations.values()))
 
 
 def test_without_a_test_table_one_is_split_off_and_a_note_says_so(real):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -32,9 +33,20 @@ log = logging.getLogger(__name__)
     is_flag=True,
     help="ML efficiency as in the paper: 50 models on 40 times the training rows, slow",
 )
+@file_option(
+    "--embed",
+    metavar="MODEL",
+    help="compute precision and recall of all tables in the embedding of this model",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="random seed of the metrics")
 @file_option("--json", "json_file", help="write all scores to this file")
 @file_option("--report", "report_file", help="write an HTML report to this file")
+@file_option(
+    "--figures",
+    "figures_folder",
+    metavar="FOLDER",
+    help="write correlation_errors.svg and, with --embed, manifold.svg into this folder",
+)
 @file_option("--front", "front_file", help="front of `tabmt pareto search` to add to the report")
 def evaluate(
     synthetic: tuple[str, ...],
@@ -46,9 +58,11 @@ def evaluate(
     rules_file: str | None,
     catboost_file: str | None,
     paper: bool,
+    embed: str | None,
     seed: int,
     json_file: str | None,
     report_file: str | None,
+    figures_folder: str | None,
     front_file: str | None,
 ) -> None:
     """Compare SYNTHETIC tables with real ones.
@@ -57,17 +71,16 @@ def evaluate(
     score is shown beside that of real rows which the generator has not seen.
 
     \b
-    Example:
+    Examples:
       tabmt evaluate synthetic.csv --train train.csv --test test.csv --target income --report r.html
+      tabmt evaluate a.csv b.csv --train train.csv --embed people.tabmt --figures figures
     """
     from tabmt.data.files import write_text
     from tabmt.evaluation.evaluate import Evaluator
     from tabmt.evaluation.report.report import scores_as_text, write_report
     from tabmt.rules.rule import load_rules
 
-    for path in (json_file, report_file):
-        if path is not None and not Path(path).parent.is_dir():
-            raise UserError(f"There is no folder {str(Path(path).parent)!r} to write into.")
+    _check_outputs(json_file, report_file, figures_folder, embed)
     front, pictures = None, []
     if front_file is not None:
         from tabmt.search.charts import front_pictures
@@ -84,11 +97,13 @@ def evaluate(
         rules=[] if rules_file is None else load_rules(rules_file),
         catboost_settings=None if catboost_file is None else read_json(catboost_file, "settings"),
         paper=paper,
+        embed=embed,
         seed=seed,
     )
     for note in evaluator.notes:
         log.warning(note)
-    tables = [evaluator.evaluate(path, name=_table_name(path)) for path in synthetic]
+    names = _table_names(synthetic)
+    tables = [evaluator.evaluate(path, name) for path, name in zip(synthetic, names, strict=True)]
     click.echo(scores_as_text([table.evaluation for table in tables]))
     if json_file is not None:
         content = [table.evaluation.to_json() for table in tables]
@@ -96,11 +111,34 @@ def evaluate(
     if report_file is not None:
         write_report(evaluator, tables, report_file, front, pictures)
         log.info("wrote the report to %s", report_file)
+    if figures_folder is not None:
+        from tabmt.evaluation.report.figures import write_figures
+
+        for path in write_figures(evaluator, tables, figures_folder):
+            log.info("wrote %s", path)
 
 
-def _table_name(path: str) -> str:
-    """The name of a file or folder; a pattern as it is."""
-    return Path(path).name if Path(path).exists() else path
+def _check_outputs(
+    json_file: str | None, report_file: str | None, figures_folder: str | None, embed: str | None
+) -> None:
+    """See that everything can be written: before the work, not after it."""
+    from tabmt.data.files import make_folder
+    from tabmt.evaluation.report import charts, figures
+
+    for path in (json_file, report_file):
+        if path is not None and not Path(path).parent.is_dir():
+            raise UserError(f"There is no folder {str(Path(path).parent)!r} to write into.")
+    if figures_folder is not None:
+        charts.converter()
+        if embed is not None:
+            figures.pacmap()
+        make_folder(Path(figures_folder))
+
+
+def _table_names(paths: Sequence[str]) -> list[str]:
+    """The name of each file or folder; a pattern, and what has the name of another, as it is."""
+    names = [Path(path).name if Path(path).exists() else path for path in paths]
+    return [n if names.count(n) == 1 else path for n, path in zip(names, paths, strict=True)]
 
 
 @click.command()

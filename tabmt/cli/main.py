@@ -17,7 +17,7 @@ from tabmt.cli.evaluate import demo, evaluate
 from tabmt.cli.fit import fit, info, schema
 from tabmt.cli.netflow import netflow
 from tabmt.cli.options import Commands
-from tabmt.cli.rows import complete, impute, like, sample, score
+from tabmt.cli.rows import complete, embed, impute, like, sample, score
 from tabmt.cli.search import pareto, tune
 
 TERMINATED = 128 + signal.SIGTERM
@@ -48,6 +48,7 @@ def main(quiet: bool) -> None:
 for command in (
     complete,
     demo,
+    embed,
     evaluate,
     fit,
     impute,

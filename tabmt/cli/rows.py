@@ -1,4 +1,4 @@
-"""The commands that use a model: sample, complete, like, impute, score."""
+"""The commands that use a model: sample, complete, like, impute, score, embed."""
 
 import logging
 import os
@@ -315,5 +315,39 @@ def score(model: str, table: str, output: str, orders: int, seed: int, threads: 
         for batch in report_rows(dataset.batches(BATCH_ROWS), dataset.known_num_rows)
     )
     files.write_file(output, Schema.of_table(SCORES), scores)
+    if output != files.STDOUT:
+        log.info("wrote %s", output)
+
+
+@click.command()
+@click.argument("model")
+@click.argument("table")
+@file_option("--output", "-o", default="-", help=f"{FILE}  [default: -]")
+@threads_option
+def embed(model: str, table: str, output: str, threads: int | None) -> None:
+    """Write the embedding of each row of TABLE.
+
+    The embedding of a row is the mean of what the network computes for its columns, as in the
+    paper. The columns are embedding_0, embedding_1 and so on, as many as the width of MODEL.
+    TABLE may be a file, a folder of files or a pattern.
+
+    \b
+    Example:
+      tabmt embed people.tabmt new_people.csv -o embeddings.parquet
+    """
+    import pyarrow as pa
+
+    from tabmt.data import files
+    from tabmt.data.dataset import Dataset
+    from tabmt.data.schema import Schema
+    from tabmt.model.generate import BATCH_ROWS
+
+    loaded = _load(model, threads)
+    _check_output(output)
+    dataset = Dataset.open(table)
+    width = loaded.card_.settings.network.width
+    columns = pa.schema([(f"embedding_{i}", pa.float32()) for i in range(width)])
+    batches = report_rows(dataset.batches(BATCH_ROWS), dataset.known_num_rows)
+    files.write_file(output, Schema.of_table(columns), loaded.embed_batches(batches))
     if output != files.STDOUT:
         log.info("wrote %s", output)

@@ -20,6 +20,7 @@ from tabmt.data.infer import infer_schema
 from tabmt.data.overrides import read_overrides
 from tabmt.data.schema import Schema, unknown_column
 from tabmt.errors import UserError
+from tabmt.evaluation.embedding import RowEmbedding
 from tabmt.evaluation.metrics import coverage, fidelity, privacy, utility, validity
 from tabmt.evaluation.metrics.encoder import EncodedTable, MetricEncoder
 from tabmt.evaluation.results import Better, Evaluation, Score
@@ -39,7 +40,8 @@ def evaluate(synthetic: Any, train: Any, test: Any = None, **options: Any) -> Ev
 
     Options are those of `Evaluator.of`: `valid` rows for CatBoost's early stopping, the `target`
     column for ML efficiency, the `schema` that was fitted with, `rules`, `catboost_settings`, the
-    `paper`'s protocol of ML efficiency, and a `seed`.
+    `paper`'s protocol of ML efficiency, a model (or its path) that shall `embed` the rows for
+    precision and recall, and a `seed`.
 
     Example:
         >>> scores = evaluate(synthetic, train, test, target="income")
@@ -129,6 +131,23 @@ METRICS = (
 
 
 @dataclass(frozen=True)
+class Efficiencies:
+    """The scores of several models, or of one."""
+
+    scores: np.ndarray
+    importances: dict[str, float]  # of the first model
+
+    @property
+    def mean(self) -> float:
+        return float(self.scores.mean())
+
+    @property
+    def sd(self) -> float | None:
+        """Of the population, as in TabDDPM's evaluation; None for a single model."""
+        return float(self.scores.std()) if len(self.scores) > 1 else None
+
+
+@dataclass(frozen=True)
 class EvaluatedTable:
     """An evaluation with what a report draws from."""
 
@@ -136,6 +155,7 @@ class EvaluatedTable:
     encoded: EncodedTable
     closeness: privacy.Closeness
     importances: dict[str, float] | None  # of a model trained on it; None without a target
+    vectors: np.ndarray | None = None  # embeddings of some rows; None without a model that embeds
 
 
 @dataclass(frozen=True)
@@ -192,6 +212,7 @@ class Evaluator:
     """Real tables, prepared once, against which any number of synthetic ones are evaluated."""
 
     train_table: pa.Table
+    test_table: pa.Table
     train: EncodedTable
     valid: EncodedTable
     test: EncodedTable
@@ -200,6 +221,7 @@ class Evaluator:
     rules: tuple[Rule, ...]
     catboost_settings: dict[str, Any]
     paper: bool
+    embedding: RowEmbedding | None
     seed: int
     notes: tuple[str, ...]
     _cache: dict[str, Any] = field(default_factory=dict, compare=False)
@@ -216,14 +238,19 @@ class Evaluator:
         rules: Sequence[Rule] = (),
         catboost_settings: Mapping[str, Any] | None = None,
         paper: bool = False,
+        embed: Any = None,
         seed: int = 0,
     ) -> "Evaluator":
+        embedding = None if embed is None else RowEmbedding.of(embed)
         real = RealTables.read(train, test, valid, schema, seed)
         all_rules = _all_rules(real.schema, rules)
         encoder = MetricEncoder.fit(real.train, real.schema)
         check_target(target, encoder)
         encoded = encoder.encode(real.train, "training")
         encoded_test = encoder.encode(real.test, "test")
+        if embedding is not None:  # a model of another table is refused before the work
+            embedding.vectors(real.train.slice(0, 1), "training")
+            embedding.vectors(real.test.slice(0, 1), "test")
         fit_rows = encoded_valid = encoded
         if target is not None or real.valid is not None:
             fit_table, valid_table = real.split_validation(seed)
@@ -231,6 +258,7 @@ class Evaluator:
             fit_rows = encoder.encode(fit_table, "training")
         return cls(
             train_table=real.train,
+            test_table=real.test,
             train=encoded,
             valid=encoded_valid,
             test=encoded_test,
@@ -239,6 +267,7 @@ class Evaluator:
             rules=all_rules,
             catboost_settings=dict(catboost_settings or {}),
             paper=paper,
+            embedding=embedding,
             seed=seed,
             notes=tuple(real.notes),
         )
@@ -267,7 +296,7 @@ class Evaluator:
     @property
     def importances(self) -> dict[str, float] | None:
         """Feature importances of a model trained on real rows; None before a first evaluation."""
-        return self._cache["real"][1] if "real" in self._cache else None
+        return self._cache["real"].importances if "real" in self._cache else None
 
     # --- one synthetic table ---------------------------------------------------------------
 
@@ -276,10 +305,17 @@ class Evaluator:
         table = Dataset.open(synthetic).to_table()
         all_rows = self.train.encoder.encode(table, "synthetic")
         rows = self._some_rows(all_rows, max(MOST_ROWS, len(self.train)))
+        if self.embedding is not None:
+            self.embedding.vectors(table.slice(0, 1), "synthetic")
         few_rows = self._some_rows(rows, MOST_BY_DISTANCE)
         closeness = privacy.closeness(few_rows, self.train)
         efficiency, importances = self._utility(all_rows if self.paper else rows)
-        scores = [efficiency, *self._compare(rows), *self._privacy(all_rows, few_rows, closeness)]
+        count = min(len(self.test), len(self.train), len(rows), MOST_BY_DISTANCE)
+        vectors = None
+        if self.embedding is not None:
+            vectors = self._vectors(table, "synthetic", 1, count, len(rows))
+        scores = [efficiency, *self._compare(rows, count, vectors)]
+        scores += self._privacy(all_rows, few_rows, closeness)
         scores += self._validity(all_rows, table)
         ours = fidelity.column_distances(self.test, rows)
         real = self._once("columns", lambda: fidelity.column_distances(self.test, self.train))
@@ -298,13 +334,16 @@ class Evaluator:
             notes=(*self.notes, *self._notes_on_size(all_rows, rows)),
             left_out=self.train.encoder.left_out,
         )
-        return EvaluatedTable(evaluation, rows, closeness, importances)
+        return EvaluatedTable(evaluation, rows, closeness, importances, vectors)
 
     def _some_rows(self, table: EncodedTable, most: int) -> EncodedTable:
         """A table as it is, or `most` of its rows at random."""
         if len(table) <= most:
             return table
-        return table.take(numpy_stream(self.seed, "some rows").permutation(len(table))[:most])
+        return table.take(self._some_indices(len(table), most))
+
+    def _some_indices(self, rows: int, most: int) -> np.ndarray:
+        return numpy_stream(self.seed, "some rows").permutation(rows)[:most]
 
     def _notes_on_size(self, all_rows: EncodedTable, rows: EncodedTable) -> list[str]:
         notes = []
@@ -337,24 +376,27 @@ class Evaluator:
                 count = PAPER_MULTIPLE * len(self.train)
                 rng = numpy_stream(self.seed, "paper samples")
                 samples = utility.split_into_samples(rows, PAPER_SAMPLES, count, rng)
-            value, importances = self._efficiency(samples)
-            reference, _ = self._once("real", lambda: self._efficiency([self.fit_rows]))
-            worst, _ = self._once("shuffled", lambda: self._efficiency([self.shuffled]))
+            ours = self._efficiency(samples)
+            real: Efficiencies = self._once("real", lambda: self._efficiency([self.fit_rows]))
+            worst: Efficiencies = self._once("shuffled", lambda: self._efficiency([self.shuffled]))
         except UserError as error:
             return failed(str(error))
         metric = "macro F1" if utility.is_classification(rows, self.target) else "R2"
         note = f"{metric} on real test rows, quick: one CatBoost model on {len(rows):,} rows"
         if self.paper:
             note = (
-                f"{metric} on real test rows, paper: {PAPER_MODELS} CatBoost models on each of "
-                f"{PAPER_SAMPLES} samples of {PAPER_MULTIPLE} times the training rows"
+                f"{metric} on real test rows, paper: mean and standard deviation of {PAPER_MODELS} "
+                f"CatBoost models on each of {PAPER_SAMPLES} samples of {PAPER_MULTIPLE} times the "
+                f"training rows; real rows: of {PAPER_MODELS} models on the training rows"
             )
-        title = f"ML efficiency ({metric})"
-        score = Score("ml_efficiency", "utility", title, "higher", value, reference, worst, note)
-        return score, importances
+        score = Score(
+            "ml_efficiency", "utility", f"ML efficiency ({metric})", "higher", ours.mean, real.mean,
+            worst.mean, note, sd=ours.sd, reference_sd=real.sd,
+        )  # fmt: skip
+        return score, ours.importances
 
-    def _efficiency(self, samples: Sequence[EncodedTable]) -> tuple[float, dict[str, float]]:
-        """The mean score of models trained on samples, and the importances of the first."""
+    def _efficiency(self, samples: Sequence[EncodedTable]) -> Efficiencies:
+        """The scores of models trained on samples."""
         assert self.target is not None
         results = [
             utility.ml_efficiency(
@@ -368,11 +410,11 @@ class Evaluator:
             for sample in samples
             for number in range(PAPER_MODELS if self.paper else 1)
         ]
-        return float(np.mean([result.score for result in results])), results[0].importances
+        return Efficiencies(np.array([result.score for result in results]), results[0].importances)
 
-    def _compare(self, rows: EncodedTable) -> list[Score]:
-        """The scores of METRICS."""
-        count = min(len(self.test), len(self.train), len(rows), MOST_BY_DISTANCE)
+    def _compare(self, rows: EncodedTable, count: int, vectors: np.ndarray | None) -> list[Score]:
+        """The scores of METRICS; `count` rows of each table where numbers must be equal."""
+        embedded = {} if vectors is None else self._coverage_of(vectors)
         has_missing = any(t.missing(n).any() for t in (self.train, rows) for n in rows.names)
         scores = []
         for metric in METRICS:
@@ -380,6 +422,9 @@ class Evaluator:
                 continue
             log.info("computing %s", metric.title)
             head = (metric.name, metric.group, metric.title, metric.better)
+            if metric.name in embedded:
+                scores.append(Score(*head, *embedded[metric.name]))
+                continue
             key = f"{metric.name} {count if metric.equal_rows else ''}"
             try:
                 value = self._compute(metric, rows, count)
@@ -403,7 +448,7 @@ class Evaluator:
             if count <= coverage.NEIGHBOURS:
                 raise UserError(f"needs more than {coverage.NEIGHBOURS} rows, but has {count}")
             real, rows = (
-                table.take(numpy_stream(self.seed, "rows", i).permutation(len(table))[:count])
+                table.take(self._equal_indices(len(table), i, count))
                 for i, table in enumerate((real, rows))
             )
         elif metric.by_distance:
@@ -412,6 +457,49 @@ class Evaluator:
         if not np.isfinite(value):
             raise UserError("undefined for these tables")
         return value
+
+    def _equal_indices(self, rows: int, stream: int, count: int) -> np.ndarray:
+        """Which rows of a table are compared where both must have the same number."""
+        return numpy_stream(self.seed, "rows", stream).permutation(rows)[:count]
+
+    def _vectors(
+        self, table: pa.Table, what: str, stream: int, count: int, most: int
+    ) -> np.ndarray:
+        """Embeddings of `count` rows among the `most` that are evaluated: those of diversity."""
+        assert self.embedding is not None
+        indices = self._equal_indices(most, stream, count)
+        if most < table.num_rows:
+            indices = self._some_indices(table.num_rows, most)[indices]
+        return self.embedding.vectors(table.take(indices), what)
+
+    def test_vectors(self, count: int) -> np.ndarray:
+        """Embeddings of some real test rows."""
+        embed = partial(self._vectors, self.test_table, "test", 0, count, len(self.test))
+        vectors: np.ndarray = self._once(f"test vectors {count}", embed)
+        return vectors
+
+    def _coverage_of(
+        self, vectors: np.ndarray
+    ) -> dict[str, tuple[float | None, float | None, None, str]]:
+        """Precision and recall of embedded rows: value, reference, no worst case, and note."""
+        assert self.embedding is not None
+        count = len(vectors)
+        names = ("precision", "recall")
+        if count <= coverage.NEIGHBOURS:
+            note = f"needs more than {coverage.NEIGHBOURS} rows, but has {count}"
+            return dict.fromkeys(names, (None, None, None, note))
+
+        def train_scores() -> tuple[float, float]:
+            train = self._vectors(self.train_table, "training", 1, count, len(self.train))
+            return coverage.precision_recall_of_embeddings(self.test_vectors(count), train)
+
+        ours = coverage.precision_recall_of_embeddings(self.test_vectors(count), vectors)
+        real = self._once(f"train embedded {count}", train_scores)
+        note = (
+            f"k = {coverage.NEIGHBOURS}, in the embedding of {self.embedding.name}, "
+            f"{count:,} rows of each"
+        )
+        return {name: (ours[i], real[i], None, note) for i, name in enumerate(names)}
 
     def _privacy(
         self, all_rows: EncodedTable, few_rows: EncodedTable, ours: privacy.Closeness

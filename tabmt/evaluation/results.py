@@ -23,6 +23,8 @@ class Score:
     reference: float | None = None  # of fresh real rows
     worst: float | None = None
     note: str = ""  # how it was computed, or why it could not be
+    sd: float | None = None  # standard deviation of a value that is the mean of several
+    reference_sd: float | None = None
 
 
 @dataclass(frozen=True)
@@ -39,14 +41,14 @@ class Evaluation:
     left_out: dict[str, str]  # column -> why
 
     def __getitem__(self, name: str) -> Score:
-        for score in self.scores:
-            if score.name == name:
-                return score
-        raise KeyError(name)
+        score = self.find(name)
+        if score is None:
+            raise KeyError(name)
+        return score
 
-    def get(self, name: str) -> float | None:
-        """The value of a score; None if this table has none."""
-        return next((score.value for score in self.scores if score.name == name), None)
+    def find(self, name: str) -> Score | None:
+        """A score; None if this table has none of that name."""
+        return next((score for score in self.scores if score.name == name), None)
 
     def to_json(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[no-any-return]

@@ -26,6 +26,14 @@ def precision_recall(
     return scores[0], scores[1]
 
 
+def precision_recall_of_embeddings(real: np.ndarray, synthetic: np.ndarray) -> tuple[float, float]:
+    """`precision_recall` of vectors of any scale: distances are compared with a tolerance that
+    suits vectors of about unit length."""
+    middle = real.mean(0)
+    scale = float(np.sqrt(((real - middle) ** 2).sum(1).mean())) or 1.0
+    return precision_recall((real - middle) / scale, (synthetic - middle) / scale)
+
+
 def diversity(real: EncodedTable, synthetic: EncodedTable) -> float:
     """Share of the real rows' distinct values that the synthetic table has, mean over columns."""
     shares = []

@@ -5,6 +5,7 @@ Each function takes plain arrays and returns one picture. Text and lines have th
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import numpy as np
 from tabmt.errors import not_installed
 
 REAL, SYNTHETIC = "#8a94a6", "#0d9488"
+GENERATORS = (SYNTHETIC, "#9333ea", "#ea580c", "#2563eb", "#ca8a04", "#db2777")  # and again
 INK, BLACK = "currentColor", "#1c2430"
 LONGEST_LABEL = 130  # pixels
+LONGEST_NAME = 400  # of a table, in a legend
 CONFIG: dict[str, Any] = {
     "background": None,
     "font": "system-ui, sans-serif",
@@ -39,19 +42,19 @@ COLOR = {"field": "table", "type": "nominal", "scale": TABLES, "legend": None}
 
 def svg(spec: dict[str, Any], ink: str = INK) -> str:
     """Render a specification; `ink` is the text colour of a picture outside a page."""
-    drawn: str = _converter().vegalite_to_svg({"config": CONFIG, **spec}, allowed_base_urls=[])
+    drawn: str = converter().vegalite_to_svg({"config": CONFIG, **spec}, allowed_base_urls=[])
     return drawn if ink == INK else drawn.replace(INK, ink)
 
 
 def png(spec: dict[str, Any]) -> bytes:
     config = json.loads(json.dumps(CONFIG).replace(INK, BLACK)) | {"background": "white"}
-    drawn: bytes = _converter().vegalite_to_png(
+    drawn: bytes = converter().vegalite_to_png(
         {"config": config, **spec}, scale=2, allowed_base_urls=[]
     )
     return drawn
 
 
-def _converter() -> Any:
+def converter() -> Any:
     try:
         import vl_convert
     except ImportError as error:
@@ -69,38 +72,96 @@ def histogram(
     real: np.ndarray, synthetic: np.ndarray, title: str, *, bins: int = 30, dates: bool = False
 ) -> str:
     """Two overlaid histograms, as shares; `dates` are milliseconds since 1970."""
-    every = np.concatenate([real, synthetic])
-    if len(every) == 0:
+    tables = [("real", real), ("synthetic", synthetic)]
+    if len(real) + len(synthetic) == 0:
         return ""
-    low, high = np.quantile(every, [0.005, 0.995])  # an outlier would compress all others
-    if high <= low:
-        low, high = float(every.min()) - 0.5, float(every.max()) + 0.5
-    edges = np.linspace(low, high, bins + 1)
-    starts, ends, shares, names = [], [], [], []
-    for name, values in (("real", real), ("synthetic", synthetic)):
-        counts, _ = np.histogram(np.clip(values, low, high), edges)
-        starts += edges[:-1].tolist()
-        ends += edges[1:].tolist()
-        shares += (counts / max(len(values), 1)).tolist()
-        names += [name] * bins
+    edges, shares = _shares_of_bins(tables, bins)
+    encoding = _histogram_encoding(title, "temporal" if dates else "quantitative")
     return svg(
         {
             "width": 260,
             "height": 110,
-            "data": _values(start=starts, end=ends, share=shares, table=names),
+            "data": _values(
+                start=edges[:-1].tolist() * 2,
+                end=edges[1:].tolist() * 2,
+                share=np.concatenate(shares).tolist(),
+                table=[name for name, _ in tables for _ in range(bins)],
+            ),
             "mark": {"type": "bar", "opacity": 0.55},
             "encoding": {
-                "x": {"field": "start", "type": "temporal" if dates else "quantitative",
-                      "title": title,
-                      "scale": {"zero": False, "nice": False}},
+                **encoding,
                 "x2": {"field": "end"},
                 "y2": {"datum": 0},
-                "y": {"field": "share", "type": "quantitative", "title": None, "stack": None,
-                      "axis": {"format": "%", "tickCount": 3}},
                 "color": COLOR,
             },
         }
-    )  # fmt: skip
+    )
+
+
+def overlaid_histograms(
+    tables: Sequence[tuple[str, np.ndarray]], title: str, *, bins: int = 30
+) -> dict[str, Any]:
+    """The histograms of several generators in one picture, from 0, as a specification.
+
+    Each table is a name and its values; the first is that of real rows.
+    """
+    edges, shares = _shares_of_bins(tables, bins, low=0.0)
+    steps = [np.append(share, share[-1]) for share in shares]  # the last bin ends at its edge
+    outline = {"interpolate": "step-after", "strokeWidth": 1.5}
+    filled = {"field": "table", "oneOf": [name for name, _ in tables[1:]]}
+    return {
+        "width": 460,
+        "height": 240,
+        "data": _values(
+            start=edges.tolist() * len(tables),
+            share=np.concatenate(steps).tolist(),
+            table=[name for name, _ in tables for _ in edges],
+        ),
+        "encoding": {**_histogram_encoding(title, "quantitative"), "color": _color_by(tables)},
+        "layer": [
+            {
+                "transform": [{"filter": filled}],
+                "mark": {"type": "area", "opacity": 0.3, **outline},
+            },
+            {"mark": {"type": "line", **outline}},
+        ],
+    }
+
+
+def _histogram_encoding(title: str, kind: str) -> dict[str, Any]:
+    return {
+        "x": {"field": "start", "type": kind, "title": title,
+              "scale": {"zero": False, "nice": False}},
+        "y": {"field": "share", "type": "quantitative", "title": None, "stack": None,
+              "axis": {"format": "%", "tickCount": 3}},
+    }  # fmt: skip
+
+
+def _shares_of_bins(
+    tables: Sequence[tuple[str, np.ndarray]], bins: int, low: float | None = None
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The edges of bins for all tables, and the share of each table's values in them."""
+    every = np.concatenate([values for _, values in tables])
+    lower, high = np.quantile(every, [0.005, 0.995])  # an outlier would compress all others
+    low = float(lower) if low is None else low
+    if high <= low:
+        low, high = float(every.min()) - 0.5, float(every.max()) + 0.5
+    edges = np.linspace(low, high, bins + 1)
+    shares = []
+    for _, values in tables:
+        counts, _ = np.histogram(np.clip(values, low, high), edges)
+        shares.append(counts / max(len(values), 1))
+    return edges, shares
+
+
+def _color_by(tables: Sequence[tuple[str, np.ndarray]]) -> dict[str, Any]:
+    """Real rows grey, generators in the paper's order: green, then purple. With a legend."""
+    names = [name for name, _ in tables]
+    colors = [REAL, *(GENERATORS[i % len(GENERATORS)] for i in range(len(names) - 1))]
+    scale = {"domain": names, "range": colors}
+    legend = {"title": None, "orient": "top", "columns": 3, "labelLimit": LONGEST_NAME,
+              "symbolType": "square", "symbolOpacity": 1}  # fmt: skip
+    return {"field": "table", "type": "nominal", "scale": scale, "legend": legend}
 
 
 def bars(labels: list[str], real: np.ndarray, synthetic: np.ndarray, title: str = "share") -> str:
@@ -179,3 +240,32 @@ def scatter(real: np.ndarray, synthetic: np.ndarray, titles: tuple[str, str]) ->
             },
         }
     )
+
+
+def maps(tables: Sequence[tuple[str, np.ndarray]]) -> dict[str, Any]:
+    """The points of several tables on one map, a panel for each table, as a specification.
+
+    The first table is that of real rows.
+    """
+    points = np.round(np.concatenate([table for _, table in tables]), 3)
+    names = [name for name, table in tables for _ in range(len(table))]
+    color = {**_color_by(tables), "legend": None}  # each panel has its name above it
+    position = {"type": "quantitative", "axis": None, "scale": {"zero": False}}
+    return {
+        "data": _values(x=points[:, 0].tolist(), y=points[:, 1].tolist(), table=names),
+        "facet": {"field": "table", "type": "nominal", "title": None,
+                  "sort": [name for name, _ in tables],
+                  "header": {"labelColor": INK, "labelLimit": 260, "labelFontSize": 13}},
+        "columns": 3,
+        "spec": {
+            "width": 260,
+            "height": 260,
+            "view": {"stroke": INK, "strokeOpacity": 0.3},
+            "mark": {"type": "point", "filled": True, "size": 9, "opacity": 0.5},
+            "encoding": {
+                "x": {"field": "x", **position},
+                "y": {"field": "y", **position},
+                "color": color,
+            },
+        },
+    }  # fmt: skip

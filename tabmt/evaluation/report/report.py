@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from tabmt.data.files import write_text
-from tabmt.errors import not_installed
+from tabmt.errors import UserError, not_installed
 from tabmt.evaluation.evaluate import EvaluatedTable, Evaluator
 from tabmt.evaluation.metrics import fidelity
 from tabmt.evaluation.metrics.encoder import EncodedTable
-from tabmt.evaluation.report import charts
+from tabmt.evaluation.report import charts, figures
 from tabmt.evaluation.results import Evaluation, Score
 
 MOST_COLUMNS = 60  # with a picture
@@ -50,6 +50,20 @@ def format_number(value: float | None) -> str:
     if value == 0 or 0.01 <= abs(value) < 1000:
         return f"{value:.3f}"
     return f"{value:.2e}" if abs(value) < 0.01 else f"{value:,.0f}"
+
+
+def format_score(score: Score | None) -> str:
+    """The value of a score, with the standard deviation if it is a mean."""
+    return "n/a" if score is None else _with_deviation(score.value, score.sd)
+
+
+def format_reference(score: Score) -> str:
+    """The value of fresh real rows, in the same way."""
+    return _with_deviation(score.reference, score.reference_sd)
+
+
+def _with_deviation(value: float | None, sd: float | None) -> str:
+    return format_number(value) if sd is None else f"{format_number(value)} ± {sd:.3f}"
 
 
 def headlines(evaluation: Evaluation) -> list[Headline]:
@@ -123,9 +137,9 @@ def scores_as_text(evaluations: list[Evaluation]) -> str:
     head = ["metric", *(evaluation.name for evaluation in evaluations), "real rows", "better"]
     lines = [head]
     for score in all_scores(evaluations):
-        values = [format_number(evaluation.get(score.name)) for evaluation in evaluations]
+        values = [format_score(evaluation.find(score.name)) for evaluation in evaluations]
         better = {"reference": "near real"}.get(score.better, score.better)
-        lines.append([score.title, *values, format_number(score.reference), better])
+        lines.append([score.title, *values, format_reference(score), better])
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     return "\n".join(
         "  ".join(
@@ -172,7 +186,11 @@ def environment() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters["number"] = format_number
+    templates.filters |= {
+        "number": format_number,
+        "score": format_score,
+        "reference": format_reference,
+    }
     templates.globals |= {"real_color": charts.REAL, "synthetic_color": charts.SYNTHETIC}
     return templates
 
@@ -198,6 +216,7 @@ def render(
         .render(
             tables=tables,
             scores=all_scores([table.evaluation for table in evaluated]),
+            overlaid_errors=_overlaid_errors(evaluator, evaluated) if len(evaluated) > 1 else None,
             groups=("utility", "fidelity", "privacy", "coverage", "validity"),
             front=front,
             front_pictures=front_pictures,
@@ -236,6 +255,15 @@ def _correlation_errors(evaluator: Evaluator, table: EvaluatedTable) -> str | No
         fidelity.correlation_errors(evaluator.test, table.encoded),
         "correlation error",
     )
+
+
+def _overlaid_errors(evaluator: Evaluator, evaluated: list[EvaluatedTable]) -> str | None:
+    """The correlation errors of several tables in one picture."""
+    try:
+        specification = figures.correlation_errors(evaluator, evaluated)
+    except UserError:  # the note of the score says why there is none
+        return None
+    return charts.svg(specification)
 
 
 def _importances(evaluator: Evaluator, table: EvaluatedTable) -> str | None:
@@ -311,17 +339,9 @@ def _map(real: EncodedTable, rows: EncodedTable) -> str:
     """Both tables on the two main axes of the real one."""
     rng = np.random.default_rng(0)
     picked = [t.take(rng.permutation(len(t))[:MOST_POINTS]).matrix for t in (real, rows)]
-    titles = ("first component", "second component")
-    try:
-        import pacmap
-    except ImportError:
-        centre = picked[0].mean(0)
-        _, _, axes = np.linalg.svd(picked[0] - centre, full_matrices=False)
-        flat = [(points - centre) @ axes[:2].T for points in picked]
-        if flat[0].shape[1] < 2:
-            flat = [np.pad(points, ((0, 0), (0, 2 - points.shape[1]))) for points in flat]
-    else:
-        both = pacmap.PaCMAP(random_state=0).fit_transform(np.concatenate(picked))
-        flat = [both[: len(picked[0])], both[len(picked[0]) :]]
-        titles = ("", "")
-    return charts.scatter(flat[0], flat[1], titles)
+    centre = picked[0].mean(0)
+    _, _, axes = np.linalg.svd(picked[0] - centre, full_matrices=False)
+    flat = [(points - centre) @ axes[:2].T for points in picked]
+    if flat[0].shape[1] < 2:
+        flat = [np.pad(points, ((0, 0), (0, 2 - points.shape[1]))) for points in flat]
+    return charts.scatter(flat[0], flat[1], ("first component", "second component"))
