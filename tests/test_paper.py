@@ -80,11 +80,13 @@ def pseudocode(model: TabMT) -> reference.MaskedTransformer:
         for ours, theirs in (
             (block.queries_keys_values.weight, layer.self_attn.in_proj_weight),
             (block.queries_keys_values.bias, layer.self_attn.in_proj_bias),
-            *zip(block.attention_out.parameters(), layer.self_attn.out_proj.parameters()),
-            *zip(block.mlp_in.parameters(), layer.linear1.parameters()),
-            *zip(block.mlp_out.parameters(), layer.linear2.parameters()),
-            *zip(block.attention_norm.parameters(), layer.norm1.parameters()),
-            *zip(block.mlp_norm.parameters(), layer.norm2.parameters()),
+            *zip(
+                block.attention_out.parameters(), layer.self_attn.out_proj.parameters(), strict=True
+            ),
+            *zip(block.mlp_in.parameters(), layer.linear1.parameters(), strict=True),
+            *zip(block.mlp_out.parameters(), layer.linear2.parameters(), strict=True),
+            *zip(block.attention_norm.parameters(), layer.norm1.parameters(), strict=True),
+            *zip(block.mlp_norm.parameters(), layer.norm2.parameters(), strict=True),
         ):
             theirs.data = ours.detach().clone()
     plain.positions.data = net.positions.detach().clone()
@@ -334,7 +336,9 @@ def test_no_departure_is_left_out_of_the_table():
     tagged = set()
     for text in SOURCES:
         for names in re.findall(r"PAPER-DIFF ([^:]*):", text):
-            tagged |= {name.strip() for name in names.replace("\n", " ").replace("#", "").split(",")}
+            tagged |= {
+                name.strip() for name in names.replace("\n", " ").replace("#", "").split(",")
+            }
     assert tagged - {"tune", "pareto"} <= listed
     assert set(PAPER_METHOD) <= listed
     assert set(PAPER_TUNE) | (set(PAPER_PARETO) - {"sampler"}) <= listed
