@@ -17,8 +17,10 @@ PACKAGES = ("tabmt", "torch", "numpy", "pyarrow", "scikit-learn", "catboost", "o
 
 def run_info(module: str, data: Path, threads: int) -> dict[str, object]:
     """What every result file has: the command that repeats it, the machine and the versions."""
-    # Users have the tables in another folder.
+    # Users have the tables, and the parts of a run, in other folders.
     words = ["DATA" if word == str(data) else word for word in sys.argv[1:]]
+    if "--folder" in words:
+        del words[words.index("--folder") : words.index("--folder") + 2]
     return {
         "command": " ".join(["python", "-m", module, *words]),
         "cores": os.cpu_count(),

@@ -30,6 +30,7 @@ from tabmt.method.networks import FrozenNetwork
 from tabmt.method.sample import fill
 from tabmt.method.train import train
 from tabmt.search.pareto import pareto
+from tabmt.search.trial_storage import StudyLocation
 from tabmt.search.tune import SPACES, tune
 from tabmt.seeds import derive
 from tabmt.tokens import MASK
@@ -374,3 +375,89 @@ def test_the_preset_on_the_command_line(tmp_path):
     settings = TabMT.load(model).card_.settings.to_json()
     given = {"steps": 3, "width": 16, "depth": 2, "heads": 2}
     assert {name: settings[name] for name in PAPER} == {**PAPER, **given}
+
+
+# --- searches ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def penguin_files(tmp_path_factory) -> Path:
+    """Training, validation and test rows, and a small model of the paper."""
+    folder = tmp_path_factory.mktemp("penguins")
+    rows = pd.read_csv(tabmt.penguins()).sample(frac=1, random_state=0)
+    rows[:200].to_csv(folder / "train.csv", index=False)
+    rows[200:270].to_csv(folder / "valid.csv", index=False)
+    rows[270:].to_csv(folder / "test.csv", index=False)
+    TabMT(**PAPER | SMALL | {"steps": 20}).fit(folder / "train.csv").save(folder / "m.tabmt")
+    (folder / "catboost.json").write_text('{"iterations": 400, "early_stopping_rounds": 5}')
+    return folder
+
+
+def run(*arguments: object) -> str:
+    done = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_temperatures_are_searched_as_in_the_paper(penguin_files, tmp_path):
+    folder = penguin_files
+    storage, front = tmp_path / "f.trials", tmp_path / "f.json"
+    run("pareto", "search", folder / "m.tabmt", "--train", folder / "train.csv",
+        "--valid", folder / "valid.csv", "--test", folder / "test.csv", "--target", "species",
+        "--catboost", folder / "catboost.json", "--config", "paper", "--trials", 4,
+        "--workers", 1, "-o", front)  # fmt: skip
+    found = tabmt.Front.load(front)
+    assert found.uniform == ()
+    about = found.search
+    assert {name: about[name] for name in PAPER_PARETO if name in about} == {
+        name: value for name, value in PAPER_PARETO.items() if name != "multiplier"
+    }
+    assert about["rows"] == about["final_rows"] == 8 * 200
+    assert about["catboost"]["iterations"] == 400  # as it is, not at most 300
+    study = StudyLocation(str(storage), "search", ("maximize", "maximize")).open()
+    trials = study.trials
+    assert len(trials) == 4
+    for trial in trials:
+        for distribution in trial.distributions.values():
+            assert (distribution.low, distribution.high, distribution.log) == (0.5, 5.0, False)
+        assert "NSGAIISampler:generation" in trial.system_attrs
+    pictures = tmp_path / "front.svg"
+    run("pareto", "show", front, "-o", pictures)
+    assert pictures.stat().st_size > 1000
+    run("pareto", "apply", front, folder / "m.tabmt", "--point", 1, "-o", tmp_path / "p.tabmt")
+
+
+def test_settings_are_searched_as_in_the_paper(penguin_files, tmp_path, monkeypatch):
+    small = {**SPACES["paper"], "width": (16, 32, 16), "depth": (2, 2, 2), "steps": (5, 15, 5),
+             "heads": [1, 2], "batch_size": (32, 64, 32)}  # fmt: skip
+    monkeypatch.setitem(SPACES, "paper", small)
+    output = tmp_path / "best.tabmt"
+    run("tune", penguin_files / "train.csv", "--valid", penguin_files / "valid.csv",
+        "--target", "species", "--config", "paper", "--space", "paper", "--trials", 3,
+        "--catboost", penguin_files / "catboost.json", "--workers", 1, "-o", output)  # fmt: skip
+    study = StudyLocation(str(output.with_suffix(".trials")), "tune", ("maximize",)).open()
+    trials = study.trials
+    assert len(trials) == 3 and all(trial.state.name == "COMPLETE" for trial in trials)
+    assert set(trials[0].params) == set(small)
+    model = TabMT.load(output)
+    settings = model.card_.settings.to_json()
+    assert {name: settings[name] for name in PAPER_METHOD} == PAPER_METHOD
+    best = max(trials, key=lambda trial: trial.value)
+    assert settings["width"] == best.params["width"]
+    about = study.user_attrs["about"]
+    assert (about["multiplier"], about["prune"], about["space"]) == (8, False, "paper")
+
+
+def test_the_papers_space_is_that_of_its_appendix():
+    assert SPACES["paper"] == {
+        "width": (16, 512, 16),
+        "heads": [1, 2, 4, 8, 16],
+        "depth": (2, 12, 2),
+        "drop_path": (0.0, 0.25, 0.05),
+        "dropout": (0.0, 0.5, 0.05),
+        "learning_rate": (5e-5, 5e-3, "log"),
+        "weight_decay": (0.001, 0.03, "log"),
+        "steps": (10_000, 40_000, 5_000),
+        "batch_size": (256, 2048, 256),
+        "max_bins": (10, 200, 10),
+    }
