@@ -55,6 +55,7 @@ def test_a_row_of_the_table_and_its_parts(run, tmp_path, results, capsys):
     assert json.loads((results / "paper-diabetes.json").read_text())["mle"] == result["mle"]
 
 
+@pytest.mark.slow  # one step of the paper's largest networks takes seconds
 def test_what_does_not_fit_into_the_time_is_cut_and_reported(run, results):
     run("--trials", "2", "--minutes", "0.2", "--settings", '{"threads": 1}')
     result = json.loads((results / "paper-diabetes.json").read_text())

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tabmt.method.column_order import RANDOM_ORDER
 from tabmt.method.early_stopping import ValidationSet, is_worse
 from tabmt.method.train import SavedRun, train
 from tabmt.tokens import MASK
@@ -24,7 +25,9 @@ def test_worse_means_by_more_than_a_standard_error_of_pairs():
 def test_all_patterns_of_a_validation_row_are_in_one_group():
     net = make()
     for rows in (20, 25, 300, 5000):
-        valid = ValidationSet.choose(table(rows), table(500), net, seed=0, target=None)
+        valid = ValidationSet.choose(
+            table(rows), table(500), net, seed=0, column_order=RANDOM_ORDER
+        )
         assert valid is not None
         groups = valid.tokens.split(valid.group_size)
         assert 10 <= len(groups) <= 16
@@ -38,7 +41,7 @@ def test_codes_that_hardly_any_training_row_has_do_not_count_in_validation(kept,
     rows, rest = table(300), table(300)
     of_two = np.flatnonzero(rest[:, 1] == 2)
     rest[of_two[kept:], 1] = 0
-    valid = ValidationSet.choose(rows, rest, make(), seed=0, target=None)
+    valid = ValidationSet.choose(rows, rest, make(), seed=0, column_order=RANDOM_ORDER)
     assert valid is not None
     masked = (valid.tokens == MASK).double().mean(0)
     assert masked[1] == pytest.approx((rows[:, 1] == 2).mean() if hidden else 0.0)
@@ -46,7 +49,7 @@ def test_codes_that_hardly_any_training_row_has_do_not_count_in_validation(kept,
 
 
 def test_a_tiny_table_whose_every_code_is_rare_still_has_validation_cells():
-    valid = ValidationSet.choose(table(20), table(6), make(), seed=0, target=None)
+    valid = ValidationSet.choose(table(20), table(6), make(), seed=0, column_order=RANDOM_ORDER)
     assert valid is not None
     assert (valid.tokens != MASK).double().mean() > 0.5
 

@@ -117,7 +117,7 @@ def test_a_bad_configuration_is_refused(table, tmp_path, text, sentence):
         ({"fixed": {"width": 0}}, "width is 0, but must be at least 1."),
         (
             {"fixed": {"wdith": 3}},
-            "'wdith' is not a setting; the settings are: batch_size, checkpoint_e",
+            "'wdith' is not a setting; the settings are: average_steps, batch_size",
         ),
         (
             {"target": "speceis"},

@@ -114,8 +114,7 @@ def pareto(
     with tempfile.TemporaryDirectory() as folder:
         path = _model_file(model, Path(folder))
         loaded = TabMT.load(path)
-        real = RealRows.read(loaded, train, valid, test, seed)
-        real.warn_if_seen(loaded)
+        real = RealRows.read_checked(loaded, train, valid, test, seed)
         target = _find_target(loaded, target, real.train.encoder, quality)
         many = None if multiplier is None else multiplier * len(real.train)
         scorers = Scorers.make(
@@ -230,6 +229,12 @@ class RealRows(NamedTuple):
         log.info("no test table was given: %d of the validation rows are used as test rows", half)
         halves = (encoded_valid.take(np.sort(part)) for part in (order[half:], order[:half]))
         return cls(encoded, *halves)
+
+    @classmethod
+    def read_checked(cls, model: TabMT, train: Any, valid: Any, test: Any, seed: int) -> "RealRows":
+        rows = cls.read(model, train, valid, test, seed)
+        rows.warn_if_seen(model)
+        return rows
 
     def warn_if_seen(self, model: TabMT) -> None:
         """Warn about tables that would make scores look better than they are."""
