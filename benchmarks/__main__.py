@@ -2,9 +2,9 @@
 
 import sys
 
-from benchmarks import paper
+from benchmarks import figures, paper
 
-COMMANDS = {"paper": paper.main}
+COMMANDS = {"figures": figures.main, "paper": paper.main}
 
 
 def main() -> None:

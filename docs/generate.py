@@ -356,6 +356,42 @@ def scale_table() -> str:
     return table(head, rows) + f"\n\nExponents of growth: {'; '.join(exponents)}."
 
 
+def paper_table() -> str:
+    """The paper's own method and the default network by the paper's protocol."""
+    head = ["table", "metric", "published", "paper's method here", "default network here",
+            "training minutes", "real rows, published", "not as in the paper"]  # fmt: skip
+    results = {path.stem: read_result(path.stem) for path in sorted(RESULTS.glob("paper-*.json"))}
+    rows = []
+    for name, result in results.items():
+        if result["method"] != "paper" or result["published_missing"] or "label" in result:
+            continue
+        default = results.get(f"{name}-default")
+        rows.append([
+            result["table"],
+            result["metric"],
+            score_text(*result["published"]),
+            score_text(result["mle"], result["sd"]),
+            "-" if default is None else score_text(default["mle"], default["sd"]),
+            f"{result['training_minutes']:.1f}",
+            score_text(*result["real"]),
+            "; ".join(result["cut"]),
+        ])  # fmt: skip
+    return table(head, rows)
+
+
+def score_text(mean: float, deviation: float) -> str:
+    return f"{mean:.3f} ± {deviation:.3f}"
+
+
+def figure_links() -> str:
+    """The paper's figures that were drawn for real tables."""
+    lines = []
+    for path in sorted((DOCS / "figures").glob("*.svg")):
+        name, _, kind = path.stem.partition("-")
+        lines.append(f"![{kind.replace('_', ' ')} of {name}](figures/{path.name})")
+    return "\n\n".join(lines)
+
+
 def missing_table() -> str:
     head = ["table", "complete", "a quarter missing", "difference (95 %)", "paper's difference"]
     rows = [
@@ -627,6 +663,8 @@ MARKERS: dict[str, Callable[[], str]] = {
     "peer": lambda: speed_table("speed-peer-*"),
     "sampling": sampling_table,
     "prompts": conditions_table,
+    "paper": paper_table,
+    "figures": figure_links,
     "missing": missing_table,
     "gaps": learned_missing_table,
     "imputation": imputation_table,

@@ -270,8 +270,7 @@ class NumericCodec(ColumnCodec):
             raise UserError(
                 f"The condition on column {column.name!r} asks for {self._show(unit)}, which the "
                 f"model cannot generate; nearest {self._neighbours(unit)}, in a range of {least} "
-                "to "
-                f"{most}."
+                f"to {most}."
             )
         if len(units) == 1:
             return Selection(np.bincount(own, minlength=self.size).astype(float), choices=units)
@@ -719,8 +718,7 @@ def _unknown_category(column: Column, value: Any, known: pa.Array) -> str:
     )
     return (
         f"The condition on column {column.name!r} asks for {value!r}, which the model has not "
-        "seen; "
-        f"{hint}."
+        f"seen; {hint}."
     )
 
 

@@ -66,13 +66,11 @@ def _only_missing(coded: CodedColumn) -> np.ndarray:
         if coded.column.missing == "masked":
             raise UserError(
                 f"The condition on column {coded.name!r} asks for missing values, but they were "
-                "masked "
-                "in training and are never generated; fit with missing values learned."
+                "masked in training and are never generated; fit with missing values learned."
             )
         raise UserError(
             f"The condition on column {coded.name!r} asks for missing values, but the training "
-            "table "
-            "has none there."
+            "table has none there."
         )
     weights[coded.missing_code] = 1.0
     return weights

@@ -269,8 +269,7 @@ def _find_reading(
             return Reading()
         raise UserError(
             f"missing_text ({missing_text!r}) is for text columns, but column {name!r} has a "
-            "categorical "
-            "type. Convert it to text, or set its missing_text to null."
+            "categorical type. Convert it to text, or set its missing_text to null."
         )
     if missing_text is not None:
         return _reading_by_user(name, words, missing_text)
@@ -305,9 +304,8 @@ def _reading_by_user(name: str, words: pa.Array, missing_text: str) -> Reading:
 def _two_spellings(name: str, found: str, missing_text: str) -> UserError:
     return UserError(
         f"Column {name!r} contains {found!r} for missing values, but the schema sets missing_text "
-        "to "
-        f"{missing_text!r}. Use one spelling in the table, or set missing_text of this column to "
-        "null."
+        f"to {missing_text!r}. Use one spelling in the table, or set missing_text of this column "
+        "to null."
     )
 
 

@@ -23,14 +23,13 @@ def read_value(value: Any, column: Column, dtype: pa.DataType) -> pa.Scalar:
     if value is None or str(value) == "<NA>" or value != value:
         raise UserError(
             f"The condition on column {column.name!r} asks for {value}; use missing() for a "
-            "missing "
-            "value."
+            "missing value."
         )
     if isinstance(value, str) and value == column.missing_text:
         raise UserError(
             f"The condition on column {column.name!r} asks for {value!r}, which stands for a "
-            "missing "
-            "value there; use missing(), or `is missing` on the command line, and no other values."
+            "missing value there; use missing(), or `is missing` on the command line, and no other "
+            "values."
         )
     try:
         if isinstance(value, str) and not is_text(dtype):

@@ -51,10 +51,9 @@ def read_checkpoint(
     for name, value in {"seed": seed, **settings.to_json()}.items():
         if name not in FREE_ON_RESUME and before[name] != value:
             raise UserError(
-                f"The unfinished run in {str(path)!r} was started with {name} "
-                f"{before[name]!r}, but this fit has {value!r}. Resume with the same settings, or "
-                "delete "
-                "the file to start again."
+                f"The unfinished run in {str(path)!r} was started with {name} {before[name]!r}, "
+                f"but this fit has {value!r}. Resume with the same settings, or delete the file to "
+                "start again."
             )
     if metadata.get("table") != table:
         raise UserError(

@@ -93,8 +93,7 @@ def resolve_temperatures(
         if not is_number(value) or not math.isfinite(value) or value < 0:
             raise UserError(
                 f"The temperature of column {name!r} is {value!r}, but must be a number of at "
-                "least 0 "
-                "(1 is the model's own distribution)."
+                "least 0 (1 is the model's own distribution)."
             )
     by_column = [given.get(coded.name, 1.0) for coded in codec.token_columns]
     return torch.tensor(by_column, dtype=torch.float64)

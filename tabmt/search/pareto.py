@@ -255,8 +255,7 @@ class RealRows(NamedTuple):
             if share > MOST_COPIES:
                 log.warning(
                     "%.0f %% of the %s rows are also training rows: if the model was fitted on "
-                    "them, "
-                    "the scores look better than they are.",
+                    "them, the scores look better than they are.",
                     100 * share,
                     name,
                 )
