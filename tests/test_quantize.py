@@ -6,7 +6,7 @@ from sklearn.cluster import KMeans
 
 from tabmt.codec.quantize import quantize
 
-QUANTIZERS = ("kmeans", "quantile", "uniform", "none")
+QUANTIZERS = ("kmeans", "plain-kmeans", "quantile", "uniform", "none")
 whole_numbers = st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=200)
 any_floats = st.lists(st.floats(allow_nan=False), min_size=1, max_size=200)
 
@@ -164,3 +164,43 @@ def test_draws_within_a_range_follow_the_values_there(rng):
     real = units[(units >= 0.3) & (units <= 0.35)]
     assert abs(chance.sum() / len(real) - 1) < 0.1
     assert abs(np.median(drawn) - np.median(real)) < 0.003
+
+
+# --- the paper's quantiser ------------------------------------------------------------------
+
+COLUMNS = {
+    "normal": lambda rng: rng.normal(size=3000),
+    "half are zero": lambda rng: np.where(rng.random(3000) < 0.5, 0.0, rng.gamma(2.0, 50.0, 3000)),
+    "one outlier": lambda rng: np.append(rng.normal(size=2000), 1e9),
+    "whole numbers": lambda rng: rng.integers(0, 1000, 3000).astype(float),
+    "few distinct": lambda rng: rng.integers(0, 12, 500).astype(float),
+    "many distinct": lambda rng: rng.normal(size=30_000),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_plain_kmeans_gives_exactly_as_many_clusters_as_asked(name):
+    units = COLUMNS[name](np.random.default_rng(0))
+    bins, distinct = 40, len(np.unique(units))
+    codes = quantize(
+        units, quantizer="plain-kmeans", max_bins=bins, continuous=name != "whole numbers", seed=0
+    )
+    assert codes.size == min(bins, distinct)
+    labels, outside = codes.encode(units)
+    assert not outside.any() and len(np.unique(labels)) == codes.size
+    # Each centre is the mean of its values (the second condition of K-Means) ...
+    means = np.bincount(labels, units) / np.bincount(labels)
+    np.testing.assert_allclose(codes.centres, means, rtol=1e-6, atol=1e-6)
+    # ... and nearly every value is in the cluster whose centre is nearest (the first one): scikit
+    # learn stops when the centres hardly move.
+    nearest = np.abs(units[:, None] - codes.centres).argmin(1)
+    assert (nearest == labels).mean() > 0.95
+
+
+def test_plain_kmeans_is_as_good_as_scikit_learns():
+    units = COLUMNS["half are zero"](np.random.default_rng(1))
+    codes = quantize(units, quantizer="plain-kmeans", max_bins=20, continuous=True, seed=3)
+    labels, _ = codes.encode(units)
+    ours = ((units - codes.centres[labels]) ** 2).sum()
+    theirs = KMeans(20, n_init=1, random_state=3).fit(units[:, None]).inertia_
+    assert ours == pytest.approx(theirs, rel=0.15)
