@@ -269,6 +269,13 @@ def test_the_decoder_is_part_of_the_model(tmp_path):
     pd.testing.assert_frame_equal(loaded.sample(50, seed=1), model.sample(50, seed=1))
 
 
+def test_a_continued_model_keeps_how_it_generates():
+    frame = table(gaps=False)
+    first = fitted(frame)
+    more = TabMT(steps=2, threads=1, batch_size=64).fit(frame, continue_from=first)
+    assert more.card_.settings.generation == first.card_.settings.generation
+
+
 def test_one_order_for_512_rows(monkeypatch):
     from tabmt.method import sample
 

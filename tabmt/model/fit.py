@@ -89,16 +89,16 @@ class Encoded:
 
 
 def _settings(values: Mapping[str, Any], dataset: Dataset, before: FittedModel | None) -> Settings:
-    """The settings of this fit; a model that is continued keeps its codec and network."""
+    """The settings of this fit; a model that is continued keeps all but those of training."""
     settings = Settings.of(values, dataset.num_rows, dataset.num_columns)
     if before is None:
         return settings
-    log.info("using the codec and the network of the model to continue from")
+    log.info("using the codec, the network and the generation of the model to continue from")
     own = before.card.settings
     training = settings.train
     if training.target is None:
         training = dataclasses.replace(training, target=own.train.target)
-    return Settings(own.codec, own.network, training, settings.generation)
+    return Settings(own.codec, own.network, training, own.generation)
 
 
 def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions) -> Encoded:
