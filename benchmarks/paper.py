@@ -29,7 +29,7 @@ from benchmarks.datasets import TABLES, TableInfo, add_data_option, as_arrow, lo
 from benchmarks.machine import run_info, save_result
 from benchmarks.published import MISSING, MLE
 from tabmt import PAPER, TabMT
-from tabmt.config import PAPER_METHOD, PAPER_TUNE
+from tabmt.config import PAPER_METHOD, PAPER_TUNE, CodecConfig
 from tabmt.data.infer import infer_schema
 from tabmt.evaluation.metrics.encoder import EncodedTable, MetricEncoder
 from tabmt.evaluation.metrics.privacy import closeness
@@ -84,7 +84,9 @@ class Tables:
 
     def encoder(self) -> MetricEncoder:
         rows = as_arrow(self.train)
-        return MetricEncoder.fit(rows, infer_schema(rows, overrides=self.schema))
+        # TabDDPM's numbers are numbers, however few distinct values they have.
+        config = CodecConfig(few_values=0, find_ids=False)
+        return MetricEncoder.fit(rows, infer_schema(rows, config=config, overrides=self.schema))
 
 
 class Run:
@@ -106,7 +108,27 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.tables = Tables.read(arguments.data, self.info, arguments.drop, arguments.seed)
         self.started = time.monotonic()
-        self.cut: list[str] = []
+        self._check_request()
+
+    def _check_request(self) -> None:
+        """Refuse to go on with the parts of another request."""
+        names = ("trials", "minutes", "fit_minutes", "settings", "samples", "multiplier", "seed")
+        request = {name: getattr(self.options, name) for name in names}
+        path = self.folder / "request.json"
+        if path.exists() and json.loads(path.read_text()) != request:
+            raise SystemExit(
+                f"{self.folder} has parts of a run with other options: delete it, or use --label."
+            )
+        path.write_text(json.dumps(request))
+
+    @property
+    def cut(self) -> list[str]:
+        """What was not done as in the paper, also by an earlier run that this one continues."""
+        path = self.folder / "cut.json"
+        return json.loads(path.read_text()) if path.exists() else []
+
+    def _note_cut(self, line: str) -> None:
+        (self.folder / "cut.json").write_text(json.dumps([*self.cut, line]))
 
     def minutes_left(self, share: float = 1.0) -> float | None:
         """Minutes until a share of the budget is used; None without a budget."""
@@ -140,18 +162,19 @@ class Run:
             valid=self.tables.valid,
             schema=self.tables.schema,
             trials=trials,
-            space="paper",
-            fixed={**PAPER_METHOD, **({} if minutes is None else {"minutes": minutes})},
+            fixed=PAPER_METHOD,
             minutes=minutes,
             catboost_settings=self.tables.catboost,
             storage=self.folder / "trials.journal",
             seed=self.options.seed,
             **PAPER_TUNE,
         )
+        best = {name: v for name, v in found.best.settings.items() if name != "target"}
         if minutes is not None:
-            self.cut.append(f"each of {trials} trials trained {minutes:.1f} minutes, not its steps")
-        path.write_text(json.dumps(found.best.settings))
-        return found.best.settings
+            del best["minutes"]  # of a trial; the fit has its own
+            self._note_cut(f"each of {trials} trials trained {minutes:.1f} minutes, not its steps")
+        path.write_text(json.dumps(best))
+        return best
 
     # --- fit and samples -------------------------------------------------------------------
 
@@ -163,7 +186,7 @@ class Run:
         limit = self.minutes_left(SHARES["fit"])
         if limit is not None and settings.get("minutes") is None:
             settings["minutes"] = limit
-            self.cut.append(f"trained {limit:.1f} minutes, not {settings['steps']} steps")
+            self._note_cut(f"trained {limit:.1f} minutes, not its steps")
         checkpoint = path.with_suffix(".checkpoint")
         model = TabMT(**{"seed": self.options.seed, "threads": 1, **settings})
         model.fit(
@@ -224,15 +247,18 @@ class Run:
         mle = [value for key, value in scores.items() if key.startswith("mle")]
         options, summary = self.options, model.card_.summary
         asked = options.samples * options.models
+        cut = self.cut
         if len(mle) < asked:
-            self.cut.append(f"{len(mle)} of {asked} CatBoost models")
+            cut.append(f"{len(mle)} of {asked} CatBoost models")
+        if options.multiplier * len(self.tables.train) > DCR_ROWS:
+            cut.append(f"DCR of {DCR_ROWS:,} rows of each sample")
         if (options.samples, options.models, options.multiplier) != (5, 10, 8):
-            self.cut.append(
+            cut.append(
                 f"{options.samples} samples of {options.multiplier} times the rows with "
                 f"{options.models} models each; the paper has 5, 8 and 10"
             )
         if options.method == "paper" and options.trials < 50:
-            self.cut.append(f"{options.trials} of 50 trials")
+            cut.append(f"{options.trials} of 50 trials")
         assert summary is not None
         published = MLE.get(self.info.code, {})
         return {
@@ -251,7 +277,8 @@ class Run:
             "training_steps": summary.steps,
             "train_loss": summary.train_loss,
             "settings": model.card_.settings.to_json(),
-            "cut": self.cut,
+            "cut": cut,
+            "label": options.label,
             "seed": options.seed,
         }
 

@@ -363,7 +363,7 @@ def paper_table() -> str:
     results = {path.stem: read_result(path.stem) for path in sorted(RESULTS.glob("paper-*.json"))}
     rows = []
     for name, result in results.items():
-        if result["method"] != "paper" or result["published_missing"] or "label" in result:
+        if result["method"] != "paper" or result["published_missing"] or result.get("label"):
             continue
         default = results.get(f"{name}-default")
         rows.append([

@@ -275,7 +275,8 @@ class DrawOptions:
     )
     allow_missing: bool = option(
         True,
-        "generate missing values as often as the training table has them, or none",
+        "generate missing values as often as the training table has them, or none; there are none "
+        "if the model was fitted with --missing masked",
         flag="--allow-missing/--no-missing",
     )
     decode: Decode | None = option(
@@ -357,7 +358,12 @@ PRESETS: dict[str, dict[str, Any]] = {  # S, M, L: paper, "Model topologies"
     "L": {**PAPER, **LARGE_SCHEDULE, "width": 576, "depth": 24, "heads": 12},
 }
 # How the paper searches settings and temperatures, for `tune` and `pareto`.
-PAPER_TUNE: dict[str, Any] = {"prune": False, "compare_defaults": False, "multiplier": 8}
+PAPER_TUNE: dict[str, Any] = {
+    "space": "paper",
+    "prune": False,
+    "compare_defaults": False,
+    "multiplier": 8,
+}
 PAPER_PARETO: dict[str, Any] = {
     "sampler": "nsga2",
     "scale": "linear",

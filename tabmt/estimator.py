@@ -353,13 +353,14 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         model = self.model_
         decode = options.decode or model.card.settings.generation.decode
         check_choice("decode", decode, Decode)
+        codec = model.codec.at_centres() if decode == "centre" else model.codec
         return Request(
             seed=_seed(options.seed),
             temperature=resolve_temperatures(options.temperature, model),
             allow_missing=options.allow_missing,
             decode=decode,
             threads=self._threads,
-            shares=shares_of_rows(model.codec, parse_conditions(where), balance),
+            shares=shares_of_rows(codec, parse_conditions(where), balance),
         )
 
     def _in_memory(self, batches: Iterator[pa.Table], output: Output | None) -> Any:

@@ -285,8 +285,8 @@ def show(front: str, output: str | None) -> None:
 @file_option(
     "--config",
     "config_file",
-    help="TOML file of settings that are not searched; or paper: the paper's method, without "
-    "pruning, without the defaults, with a multiplier of 8",
+    help="TOML file of settings that are not searched; or paper: the paper's method and search "
+    "space, without pruning, without the defaults, with a multiplier of 8",
 )
 @shared_options
 def tune(

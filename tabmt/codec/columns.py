@@ -156,6 +156,10 @@ class ColumnCodec(abc.ABC):
         """The value of each code, if a code has just one."""
         return None
 
+    def at_centres(self) -> "ColumnCodec":
+        """A codec for generation, whose numbers are the centres of bins, as in the paper."""
+        return self
+
     @property
     def is_empty(self) -> bool:
         """Whether every value of the column is missing."""
@@ -248,6 +252,10 @@ class NumericCodec(ColumnCodec):
 
     def decode_units(self, codes: np.ndarray, decoding: Decoding) -> np.ndarray:
         return self.codes.decode(codes, decoding.rng, decoding.how, decoding.within)
+
+    def at_centres(self) -> "NumericCodec":
+        codes = self.codes.centres_only(exact=self.grid.is_float)
+        return dataclasses.replace(self, codes=codes)
 
     def unseen_error(self, column: Column, known: pa.Array) -> None:
         return None

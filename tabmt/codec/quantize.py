@@ -24,6 +24,7 @@ How = Decode | Literal["rounded"]
 
 KNOTS = 8  # intervals between the knots of a bin, each with the same share of its values
 KMEANS_POINTS = 10_000  # K-Means sees at most this many weighted points
+MOST_ROUNDS = 300  # of plain K-Means; it settles sooner
 LEAST_BINS = 10  # reserved for values that are not atoms
 LEAST_ATOM_ROWS = 5  # a value that fewer rows hold shares a bin with others
 
@@ -69,6 +70,20 @@ class Quantized:
         """The smallest and the largest number that the codes can represent."""
         points = np.concatenate([self.centres[self.atom], self.edges])
         return float(points.min()), float(points.max())
+
+    def centres_only(self, *, exact: bool) -> "Quantized":
+        """The same codes, each of which stands for its centre alone, `exact` or on the grid."""
+        centres = self.centres if exact or self.continuous else np.floor(self.centres + 0.5)
+        none = np.zeros(0)
+        return Quantized(
+            centres=centres,
+            atom=np.ones(self.size, bool),
+            edges=none,
+            knot_bin=none.astype(np.int64),
+            knot_share=none,
+            knot_value=none,
+            continuous=self.continuous,
+        )
 
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
         """The first and the last number of each bin, and the codes of these bins."""
@@ -234,13 +249,11 @@ def quantize(
     values, counts = np.unique(units, return_counts=True)
     finite = np.isfinite(values)
     atom = ~finite
-    bins = max_bins
-    # PAPER-DIFF quantizer: the paper uses the clusters of K-Means as they are. Beside them, values
-    # such as 0 or 99999 are generated exactly, at their rate, and no rare value is a bin.
-    plain = quantizer == "plain-kmeans"
     if quantizer == "none" or finite.sum() <= max_bins:
         atom[:] = True
-    elif not plain:
+    elif quantizer == "plain-kmeans":
+        return _plain_kmeans(values, counts, max_bins, continuous, seed)
+    else:
         frequent = np.flatnonzero(finite & (counts * max_bins >= len(units)))
         most = max(0, max_bins - LEAST_BINS)
         atom[frequent[np.argsort(-counts[frequent], kind="stable")[:most]]] = True
@@ -253,13 +266,38 @@ def quantize(
     if len(rest):
         label = _cut(values[rest], counts[rest], quantizer, bins, seed)
         starts = np.flatnonzero(np.diff(label, prepend=label[0] - 1))
-        groups = np.split(rest, starts[1:])
-        groups = groups if plain else _join_rare(groups, counts)
+        groups = _join_rare(np.split(rest, starts[1:]), counts)
         for group in groups:
             if len(group) == 1:
                 atom[group] = True
         groups = [group for group in groups if len(group) > 1]
     return _assemble(values, counts, atom, groups, continuous)
+
+
+def _plain_kmeans(
+    values: np.ndarray, counts: np.ndarray, clusters: int, continuous: bool, seed: int
+) -> Quantized:
+    """The clusters of K-Means as they are: each value belongs to the nearest centre, and each
+    centre is the mean of its values.
+
+    PAPER-DIFF quantizer: the default has single values beside the clusters, so that 0 or 99999 are
+    generated exactly, at their rate, and joins clusters of one rare value with a neighbour.
+    """
+    atom = ~np.isfinite(values)
+    rest = np.flatnonzero(~atom)
+    size = _size(values)
+    scaled, weights = values[rest] / size, counts[rest]
+    label = _cut(scaled, weights, "plain-kmeans", clusters, seed)
+    for _ in range(MOST_ROUNDS):  # scikit-learn stops when the centres hardly move
+        label = np.unique(label, return_inverse=True)[1]
+        centres = np.bincount(label, scaled * weights) / np.bincount(label, weights)
+        nearest = np.searchsorted((centres[1:] + centres[:-1]) / 2, scaled, side="right")
+        if np.array_equal(nearest, label):
+            break
+        label = nearest
+    starts = np.flatnonzero(np.diff(label, prepend=label[0] - 1))
+    groups = np.split(rest, starts[1:])
+    return _assemble(values, counts, atom, groups, continuous, between_centres=True)
 
 
 def _join_rare(groups: list[np.ndarray], counts: np.ndarray) -> list[np.ndarray]:
@@ -294,7 +332,7 @@ def _cut(
         weights = np.bincount(group, counts)
         points = np.bincount(group, values * counts)[weights > 0] / weights[weights > 0]
         weights = weights[weights > 0]
-    # The same clusters for centimetres and kilometres: K-Means' tolerance is absolute.
+    # The same clusters for centimetres and kilometres, also by rounding.
     shift, scale = points.mean(), points.std() or 1.0
     means = KMeans(bins, n_init=1, random_state=seed % 2**32)
     with warnings.catch_warnings():
@@ -316,14 +354,21 @@ def _assemble(
     atom: np.ndarray,
     groups: list[np.ndarray],
     continuous: bool,
+    *,
+    between_centres: bool = False,
 ) -> Quantized:
     atoms = values[atom]
-    # Each inner edge lies half-way between the bins on its sides.
+    size = _size(values)
+    centres = [_mean(values[g] / size, counts[g]) * size for g in groups]
+    # Each inner edge lies half-way between the bins on its sides, or between their centres.
     inner = [_middle(values[a[-1]], values[b[0]]) for a, b in pairwise(groups)]
+    if between_centres:
+        inner = [
+            max(_middle(*pair), float(np.nextafter(values[a[-1]], np.inf)))
+            for pair, (a, _) in zip(pairwise(centres), pairwise(groups), strict=True)
+        ]
     ends = [values[groups[0][0]], values[groups[-1][-1]]] if groups else []
     edges = np.array([ends[0], *inner, ends[1]] if groups else [])
-    size = _size(values)
-    centres = [np.average(values[g] / size, weights=counts[g]) * size for g in groups]
     ends_of = [(edges[b], edges[b + 1]) for b in range(len(groups))]
     if not continuous:  # the first and last grid values of each bin
         ends_of = [(np.ceil(low), np.ceil(high) - 1) for low, high in ends_of]
@@ -344,6 +389,10 @@ def _assemble(
         knot_value=np.concatenate([value for _, value in knots] or [np.zeros(0)]),
         continuous=continuous,
     )
+
+
+def _mean(values: np.ndarray, counts: np.ndarray) -> float:
+    return float(values[0] if len(values) == 1 else np.average(values, weights=counts))
 
 
 def _size(values: np.ndarray) -> float:
@@ -367,6 +416,8 @@ def _knots(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The distribution inside one bin as (share of mass below, value) pairs."""
     n = int(counts.sum())
+    if len(values) == 1:  # a cluster of one value, from which others are drawn inside its bin too
+        return np.array([0.0, 1.0]), np.array([low, high]) + ([0, 0] if continuous else [-0.5, 0.5])
     ranks = np.unique(np.round(np.linspace(0, n, KNOTS + 1)).astype(np.int64)[1:-1].clip(1, n - 1))
     ranks = np.unique([1, *ranks, n - 1])
     last_of = np.cumsum(counts) - 1  # position of the last copy of each value

@@ -7,6 +7,7 @@ Columns without a choice (constants, ids that are never missing) have no place i
 codec alone returns them. Nothing here knows about networks.
 """
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -87,6 +88,12 @@ class TableCodec:
         if name not in names:
             raise UserError(f"{what} {name!r}, {unknown_column(str(name), names)}")
         return self[name]
+
+    def at_centres(self) -> "TableCodec":
+        """A codec for generation, whose numbers are the centres of bins, as in the paper. Tables
+        are encoded by the codec itself."""
+        coded = (dataclasses.replace(one, codec=one.codec.at_centres()) for one in self.coded)
+        return TableCodec(self.schema, tuple(coded))
 
     # --- tables to tokens ------------------------------------------------------------------
 

@@ -95,6 +95,17 @@ def _settings(values: Mapping[str, Any], dataset: Dataset, before: FittedModel |
         return settings
     log.info("using the codec, the network and the generation of the model to continue from")
     own = before.card.settings
+    for part in ("codec", "network", "generation"):
+        asked, kept = getattr(settings, part), getattr(own, part)
+        for item in dataclasses.fields(asked):
+            value, used = getattr(asked, item.name), getattr(kept, item.name)
+            if value not in (item.default, used) and not item.metadata.get("auto"):
+                log.warning(
+                    "%s stays %r, as in the model to continue from; %r is not used.",
+                    item.name,
+                    used,
+                    value,
+                )
     training = settings.train
     if training.target is None:
         training = dataclasses.replace(training, target=own.train.target)

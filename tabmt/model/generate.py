@@ -3,6 +3,7 @@
 What users asked for arrives as a `Request`; the drawing itself is method/sample.py.
 """
 
+import dataclasses
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -147,6 +148,8 @@ def generate_batches(
     The shares of a table are well mixed.
     """
     span = range(rows) if span is None else span
+    if request.decode == "centre":  # also what conditions select and rules try
+        model = dataclasses.replace(model, codec=model.codec.at_centres())
     assert span.start % BATCH_ROWS == 0
     if not request.allow_missing:
         for coded in model.codec.coded:
@@ -159,7 +162,6 @@ def generate_batches(
             batch.tokens,
             seed=request.seed,
             first_row=first,
-            how=request.decode,
             within=batch.within,
         )
 
