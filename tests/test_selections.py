@@ -302,8 +302,17 @@ def test_missing_cannot_be_asked_for_if_it_is_not_allowed(either):
 
 
 def test_centres_stay_inside_their_range(model):
-    rows = model.sample(600, seed=0, decode="centre", where={"size": between(8, 11)})
-    assert rows["size"].between(8, 11).all()
+    free = model.sample(600, seed=0, decode="centre")["size"].dropna()
+    rows = model.sample(600, seed=0, decode="centre", where={"size": between(3, 12)})
+    assert rows["size"].between(3, 12).all()
+    assert set(rows["size"]) <= set(free)  # conditions add no values
+    with pytest.raises(UserError) as error:
+        model.sample(5, decode="centre", where={"size": between(8, 11)})
+    below, above = free[free < 8].max(), free[free > 11].min()
+    assert str(error.value) == (
+        "The condition on column 'size' asks for values from 8 to 11, but the model has none "
+        f"there; nearest are {below} and {above}."
+    )
 
 
 def test_sentences_and_mappings_ask_for_the_same(model):

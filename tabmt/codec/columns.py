@@ -301,8 +301,11 @@ class NumericCodec(ColumnCodec):
                 high = math.ceil(high) - 1 if wanted.excludes_high else math.floor(high)
         weights = self.codes.shares(np.array([low]), np.array([high]))[0]
         if not (weights > 0).any():
-            least, most = (self._show(end) for end in self.codes.extent)
-            raise UserError(_empty_range(column, wanted, least, most))
+            least, most = self.codes.extent
+            known = f"its range is {self._show(least)} to {self._show(most)}"
+            if least <= low <= high <= most:  # between two values, such as the centres of bins
+                known = f"nearest {self._neighbours(low)}"
+            raise UserError(_empty_range(column, wanted, known))
         return Selection(weights, float(low), float(high))
 
     def _bound(self, column: Column, value: Any, *, to_end_of_day: bool = False) -> float:
@@ -453,10 +456,10 @@ def _precision(column: Column) -> str:
     return f"rounded to {column.decimals} decimal{'s' * (column.decimals != 1)}"
 
 
-def _empty_range(column: Column, wanted: Range, least: Any, most: Any) -> str:
+def _empty_range(column: Column, wanted: Range, known: str) -> str:
     return (
         f"The condition on column {column.name!r} asks for values{wanted}, but the model has none "
-        f"there; its range is {least} to {most}."
+        f"there; {known}."
     )
 
 
@@ -704,7 +707,8 @@ def _select_category_range(known: pa.Array, column: Column, wanted: Range) -> Se
             limit = _category_bound(column, bound, known.type)
             allowed &= np.array([compare(value, limit) for value in known.to_pylist()], bool)
     if not allowed.any():
-        raise UserError(_empty_range(column, wanted, known[0].as_py(), known[-1].as_py()))
+        ends = f"its range is {known[0].as_py()} to {known[-1].as_py()}"
+        raise UserError(_empty_range(column, wanted, ends))
     return Selection(allowed.astype(np.float64))
 
 
