@@ -10,8 +10,8 @@ settings of the TabDDPM protocol for each table.
 
 Columns are those of TabDDPM, which publishes how many there are, but not their names. Its King has
 an identifier and a date, its Churn the salary twice; `king-clean` and `churn-clean` are without.
-Missing values stay missing. TabDDPM makes a category of them, and so does our model, which learns
-them, and our metrics.
+Missing values stay missing here. TabDDPM makes a category of them; so do our metrics, and
+benchmarks/paper.py before it fits.
 """
 
 import argparse

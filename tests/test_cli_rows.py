@@ -5,8 +5,10 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 
 from tabmt import TabMT
+from tabmt.cli.main import main
 from tests.tables import mixed_frame
 from tests.test_cli import FIT, fails_with, run
 
@@ -131,6 +133,17 @@ def test_score_in_batches_gives_the_scores_of_the_library(folder, tmp_path):
     ours = TabMT.load(folder / "m.tabmt").score(str(folder / "people.csv"), output="pandas")
     pd.testing.assert_frame_equal(scores, ours)
     assert run("score", folder / "m.tabmt", folder / "people.csv").stdout.startswith("log_prob,")
+
+
+@pytest.mark.parametrize("command", ["embed", "score", "impute"])
+def test_a_wrong_table_leaves_standard_output_empty(command, tmp_path):
+    mixed_frame().to_csv(tmp_path / "people.csv", index=False)
+    pd.DataFrame({"x": [1], "y": ["a"]}).to_csv(tmp_path / "other.csv", index=False)
+    model = str(tmp_path / "m.tabmt")
+    TabMT(steps=2, threads=1, width=16).fit(tmp_path / "people.csv").save(model)
+    done = CliRunner().invoke(main, [command, model, str(tmp_path / "other.csv")])
+    assert done.exit_code == 2 and done.stdout == ""
+    assert "The table has no column 'id'" in done.stderr
 
 
 def test_mistakes_give_one_sentence_and_leave_nothing_behind(folder, tmp_path):

@@ -332,7 +332,7 @@ def _cut(
         weights = np.bincount(group, counts)
         points = np.bincount(group, values * counts)[weights > 0] / weights[weights > 0]
         weights = weights[weights > 0]
-    # The same clusters for centimetres and kilometres, also by rounding.
+    # Standardised, so that the clusters are the same for centimetres and kilometres.
     shift, scale = points.mean(), points.std() or 1.0
     means = KMeans(bins, n_init=1, random_state=seed % 2**32)
     with warnings.catch_warnings():

@@ -239,7 +239,9 @@ def write_text(path: Path, text: str) -> None:
 def write_file(path: str | Path, schema: Schema, tables: Iterable[pa.Table]) -> None:
     """Write tables one after the other as they are made; `-` is CSV on standard output."""
     if str(path) == STDOUT:
-        _write_csv(sys.stdout.buffer, schema, tables, ",")
+        rest = iter(tables)
+        first = list(itertools.islice(rest, 1))  # a mistake in it is reported before any output
+        _write_csv(sys.stdout.buffer, schema, itertools.chain(first, rest), ",")
         return
     path = Path(path)
     kind = file_kind(path)

@@ -20,7 +20,7 @@ from tabmt.seeds import derive
 
 log = logging.getLogger(__name__)
 
-MOST_POINTS = 2000  # of each table on the map
+MOST_POINTS = 500  # of each table on the map: more hide each other, and fill the file
 FEWEST_POINTS = 10  # on the map: PaCMAP needs neighbours and further points
 
 
