@@ -19,6 +19,8 @@ Imputation = Literal["draw", "mode", "mean"]
 NetworkName = Literal["any-order", "masked"]
 InitialBias = Literal["frequencies", "zero"]
 Decayed = Literal["matrices", "all"]
+Optimizer = Literal["muon", "adamw"]
+Precision = Literal["auto", "float32", "bfloat16"]
 Device = Literal["auto", "cpu", "cuda"]
 Engine = Literal["local", "ray"]
 SamplerName = Literal["nsga2", "tpe", "gp", "guided", "random"]
@@ -132,9 +134,14 @@ class TrainConfig:
     learning_rate: float = option(
         2e-3, "peak learning rate", minimum=0.0, auto=True, group="Training"
     )
-    weight_decay: float = option(
-        1e-2, "decoupled weight decay of AdamW", minimum=0.0, group="Training"
+    optimizer: Optimizer = option(
+        "muon",
+        "muon: Muon for the matrices of the blocks, AdamW for everything else; adamw: AdamW for "
+        "all parameters (as in the paper)",
+        choices=get_args(Optimizer),
+        group="Training",
     )
+    weight_decay: float = option(1e-2, "decoupled weight decay", minimum=0.0, group="Training")
     weight_decay_on: Decayed = option(
         "matrices",
         "what decays: the matrices of linear layers, or all parameters (as in the paper)",
@@ -208,6 +215,13 @@ class TrainConfig:
     )
     device: Device = option(
         "auto", "device to compute on", choices=get_args(Device), group="Hardware"
+    )
+    precision: Precision = option(
+        "auto",
+        "number format of the matrix products in training: bfloat16 if the CPU has instructions "
+        "for it and a short measurement finds it faster, else float32 (as in the paper)",
+        choices=get_args(Precision),
+        group="Hardware",
     )
     threads: int | None = option(
         None,
@@ -316,6 +330,8 @@ PAPER_METHOD: dict[str, Any] = {
     "find_ids": False,
     "smoothing": 0.0,
     "initial_bias": "zero",
+    "optimizer": "adamw",
+    "precision": "float32",
     "weight_decay_on": "all",
     "clip": 0.0,
     "average_steps": 0,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tabmt.config import NetworkConfig
-from tabmt.method.blocks import Block, transformer
+from tabmt.method.blocks import Block, BlockPrecision, block_precision, transformer
 from tabmt.method.column_order import RANDOM_ORDER, ColumnOrder
 from tabmt.method.embedding import EMBEDDING_SD, Embedding, Field
 from tabmt.method.output_layer import FoldedLayer, OutputLayer
@@ -76,6 +76,7 @@ class AnyOrderNetwork(nn.Module):
         self.start_token = nn.Parameter(start)  # stands for the column before the first
         self.blocks = transformer(config, generator=generator)
         self.norm = nn.LayerNorm(width)
+        self.precision: BlockPrecision = "float32"  # while it is trained
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -158,8 +159,9 @@ class AnyOrderNetwork(nn.Module):
         orders = masked_cells_last(orders, tokens)
         x = self._inputs(self._input_table(table), tokens, orders)
         mask = causal_mask(x.shape[1], x)
-        for block in self.blocks:
-            x = block(x, generator, mask)
+        with block_precision(self.precision, x.device):
+            for block in self.blocks:
+                x = block(x, generator, mask)
         steps = orders.argsort(1)  # (B, C): the step at which each column is predicted
         first = torch.arange(len(tokens), device=tokens.device)[:, None] * x.shape[1]
         x = F.embedding((steps + first).T, x.flatten(0, 1))  # (C, B, D)

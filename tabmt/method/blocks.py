@@ -4,6 +4,8 @@ Rows are short (one token per column of a table), so attention is written as pla
 `generator=None` means no dropout; `.train()` and `.eval()` change nothing.
 """
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -38,6 +40,15 @@ def drop_path(
     count = len(x) if rows is None else int(rows.max()) + 1
     keep = x.new_empty(count, 1).bernoulli_(1 - rate, generator=generator)  # (B, 1)
     return x * (keep[:, None] if rows is None else keep[rows]) / (1 - rate)
+
+
+BlockPrecision = Literal["float32", "bfloat16"]
+
+
+def block_precision(precision: BlockPrecision, device: torch.device) -> torch.autocast:
+    """Inside, matrix products are computed in this number format; sums and weights stay float32."""
+    enabled = precision == "bfloat16"
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
 
 class Block(nn.Module):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tabmt.config import NetworkConfig
-from tabmt.method.blocks import Block, transformer
+from tabmt.method.blocks import Block, BlockPrecision, block_precision, transformer
 from tabmt.method.column_order import RANDOM_ORDER, ColumnOrder
 from tabmt.method.embedding import EMBEDDING_SD, Embedding, Field
 from tabmt.method.output_layer import FoldedLayer, OutputLayer
@@ -63,6 +63,7 @@ class MaskedNetwork(nn.Module):
         )
         self.blocks = transformer(config, generator=generator)
         self.norm = nn.LayerNorm(width)
+        self.precision: BlockPrecision = "float32"  # while it is trained
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -101,12 +102,12 @@ class MaskedNetwork(nn.Module):
         """`paper_loss_sum_and_count`, but the last MLP and the output see only the scored cells."""
         table = self.embedding.table()
         x = self._encode(table, tokens.masked_fill(mask, MASK), self.blocks[:-1], generator)
-        last = self._last_block()
-        x = last.attend(x, generator)  # (B, C, D)
-
-        cells = _scored_cells(tokens, mask)
-        picked = F.embedding(cells.rows * tokens.shape[1] + cells.columns, x.flatten(0, 1))
-        picked = self.norm(last.feed_forward(picked, generator, cells.rows))  # (cells, D)
+        last, cells = self._last_block(), _scored_cells(tokens, mask)
+        with block_precision(self.precision, x.device):
+            x = last.attend(x, generator)  # (B, C, D)
+            picked = F.embedding(cells.rows * tokens.shape[1] + cells.columns, x.flatten(0, 1))
+            picked = last.feed_forward(picked, generator, cells.rows)  # (cells, D)
+        picked = self.norm(picked)
         total = picked[:0].sum()  # zero, with gradients of zero where nothing is scored
         for output, inputs, codes in zip(
             self.output.columns(table, generator),
@@ -159,8 +160,9 @@ class MaskedNetwork(nn.Module):
         generator: torch.Generator | None,
     ) -> Tensor:
         x = self.embedding.embed(table, tokens, self.mask_token) + self.positions  # (B, C, D)
-        for block in blocks:
-            x = block(x, generator)
+        with block_precision(self.precision, x.device):
+            for block in blocks:
+                x = block(x, generator)
         return x
 
     def _last_block(self) -> Block:

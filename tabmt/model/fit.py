@@ -225,7 +225,10 @@ def _train(
     run, threads = _read_run(options, settings, table, seed)
     threads, reason = devices.pick_threads(threads)
     log.info("computing with %d thread%s: %s", threads, "s" * (threads != 1), reason)
-    chosen = dataclasses.replace(settings.train, threads=threads)
+    with devices.threads(threads):
+        net.precision, reason = devices.pick_precision(settings.train.precision, device)
+    log.info("matrix products of the blocks in %s: %s", net.precision, reason)
+    chosen = dataclasses.replace(settings.train, threads=threads, precision=net.precision)
     card = dataclasses.replace(card, settings=dataclasses.replace(settings, train=chosen))
 
     def save(run: SavedRun) -> None:
@@ -245,6 +248,7 @@ def _train(
             resume=run,
             save=save if is_writer else None,
         )
+    net.precision = "float32"
     finish = summary.finish_steps
     log.info(
         "trained for %d steps in %.0f s%s; kept the weights of step %d%s",
