@@ -34,6 +34,8 @@ from tabmt.config import (
     Missing,
     NetworkConfig,
     NetworkName,
+    Optimizer,
+    Precision,
     Quantizer,
     SampleOptions,
     TrainConfig,
@@ -131,6 +133,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         minutes: float | None = TrainConfig.minutes,
         batch_size: int | None = None,
         learning_rate: float | None = None,
+        optimizer: Optimizer = TrainConfig.optimizer,
         weight_decay: float = TrainConfig.weight_decay,
         weight_decay_on: Decayed = TrainConfig.weight_decay_on,
         warmup: int | None = None,
@@ -144,6 +147,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         target: str | None = TrainConfig.target,
         checkpoint_every: float = TrainConfig.checkpoint_every,
         device: Device = TrainConfig.device,
+        precision: Precision = TrainConfig.precision,
         threads: int | None = TrainConfig.threads,
         decode: Decode = GenerationConfig.decode,
         rows_per_order: int | None = GenerationConfig.rows_per_order,
@@ -587,8 +591,8 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             >>> model = TabMT.load("people.tabmt")
         """
         model = load_model(Path(path))
-        # The machine that fitted it may have had another number of cores.
-        settings = model.card.settings.to_json() | {"threads": None}
+        # The machine that fitted it may have had another number of cores, or other ones.
+        settings = model.card.settings.to_json() | {"threads": None, "precision": "auto"}
         loaded = cls(seed=model.card.seed, **settings)
         loaded._model = model
         return loaded

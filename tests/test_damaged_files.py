@@ -118,7 +118,7 @@ def write_checkpoints(folder: Path) -> None:
             "early_stopping"
         ].pop("kept_step"),
         "checkpoint without a weight": lambda parts: parts[1].pop("net/norm.bias"),
-        "checkpoint without a moment": lambda parts: parts[1].pop("count/norm.bias"),
+        "checkpoint without a moment": lambda parts: parts[1].pop("step/norm.bias"),
     }.items():
         changed_tensors(path, "checkpoint", name, change)
 

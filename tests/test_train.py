@@ -150,7 +150,7 @@ def test_a_saved_run_does_not_change_while_training_continues():
     train(make(), table(50), table(20, seed=1), config, seed=3, save=runs.append)
     first, last = runs[0].tensors, runs[-1].tensors
     assert not torch.equal(first["net/mask_token"], last["net/mask_token"])
-    assert not torch.equal(first["first/mask_token"], last["first/mask_token"])
+    assert not torch.equal(first["exp_avg/mask_token"], last["exp_avg/mask_token"])
 
 
 def test_same_seed_same_weights():

@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor
 
 from tabmt.data.schema import Schema
+from tabmt.config import TrainConfig
 from tabmt.errors import ModelFileError, UserError
 from tabmt.fingerprint import fingerprint
 from tabmt.json_files import convert, require
@@ -15,7 +16,7 @@ from tabmt.model.model_card import ModelCard, Settings
 from tabmt.model.model_file import read_file, write_file
 from tabmt.tokens import TokenStore
 
-FREE_ON_RESUME = ("checkpoint_every", "threads", "device")  # may differ between the two runs
+FREE_ON_RESUME = ("checkpoint_every", "threads", "device", "precision")  # may differ between the two runs
 
 
 def write_checkpoint(path: Path, card: ModelCard, table: str, run: SavedRun) -> None:
@@ -33,8 +34,8 @@ def table_fingerprint(tokens: TokenStore, schema: Schema) -> str:
 
 def read_checkpoint(
     path: Path, settings: Settings, table: str, seed: int
-) -> tuple[SavedRun, int | None]:
-    """An unfinished run, and its number of threads."""
+) -> tuple[SavedRun, TrainConfig]:
+    """An unfinished run, and how it was trained."""
     metadata, tensors = read_file(path, "checkpoint")
     try:
         card = ModelCard.from_json(metadata.get("card"))
@@ -60,7 +61,7 @@ def read_checkpoint(
             f"The unfinished run in {str(path)!r} was learning another table. Resume with that "
             "table, or delete the file to start again."
         )
-    return SavedRun(state, tensors), card.settings.train.threads
+    return SavedRun(state, tensors), card.settings.train
 
 
 def _check_tensors(tensors: Mapping[str, Tensor]) -> None:
@@ -69,8 +70,9 @@ def _check_tensors(tensors: Mapping[str, Tensor]) -> None:
     for key in tensors:
         part, _, name = key.partition("/")
         names.setdefault(part, set()).add(name)
-    net, average, kept, *moments = (
-        names.get(part, set()) for part in ("net", "average", "kept", "first", "second", "count")
-    )
+    net, average, kept = (names.get(part, set()) for part in ("net", "average", "kept"))
+    adamw = [names.get(part, set()) for part in ("exp_avg", "exp_avg_sq", "step")]
+    muon = names.get("momentum", set())
     require(net == average and kept in (set(), net), "the weights are not complete")
-    require(moments[0] == moments[1] == moments[2] <= net, "the moments are not complete")
+    require(adamw[0] == adamw[1] == adamw[2] <= net, "the moments are not complete")
+    require(muon <= net and not muon & adamw[0], "the momentum is not complete")

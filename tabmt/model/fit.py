@@ -15,7 +15,7 @@ import pyarrow as pa
 from tabmt import parallel
 from tabmt.codec import large_tables
 from tabmt.codec.table import TableCodec
-from tabmt.config import Engine
+from tabmt.config import Engine, TrainConfig
 from tabmt.data.dataset import Dataset
 from tabmt.data.infer import Inference, check_not_empty
 from tabmt.data.overrides import read_overrides
@@ -222,14 +222,14 @@ def _train(
     counts = training_rows.counts(net.sizes)
     net.output.sample_codes_in_loss(counts, settings.train.sampled_codes)
     table = "" if options.checkpoint is None else table_fingerprint(tokens, codec.schema)
-    run, threads = _read_run(options, settings, table, seed)
-    threads, reason = devices.pick_threads(threads)
+    run, config = _read_run(options, settings, table, seed)
+    threads, reason = devices.pick_threads(config.threads)
     log.info("computing with %d thread%s: %s", threads, "s" * (threads != 1), reason)
     with devices.threads(threads):
-        net.precision, reason = devices.pick_precision(settings.train.precision, device)
+        net.precision, reason = devices.pick_precision(config.precision, device)
     log.info("matrix products of the blocks in %s: %s", net.precision, reason)
-    chosen = dataclasses.replace(settings.train, threads=threads, precision=net.precision)
-    card = dataclasses.replace(card, settings=dataclasses.replace(settings, train=chosen))
+    config = dataclasses.replace(config, threads=threads, precision=net.precision)
+    card = dataclasses.replace(card, settings=dataclasses.replace(settings, train=config))
 
     def save(run: SavedRun) -> None:
         assert options.checkpoint is not None
@@ -241,7 +241,7 @@ def _train(
             net,
             training_rows,
             tokens.subset(np.flatnonzero(valid)),
-            settings.train,
+            config,
             seed=derive(seed, "train"),
             column_order=column_order,
             on_step=options.on_step,
@@ -275,15 +275,20 @@ def _start_network(
 
 def _read_run(
     options: FitOptions, settings: Settings, table: str, seed: int
-) -> tuple[SavedRun | None, int | None]:
-    """The unfinished run to resume, if any, and the number of threads to use."""
-    threads = settings.train.threads
+) -> tuple[SavedRun | None, TrainConfig]:
+    """The unfinished run to resume, if any, and how to train."""
+    config = settings.train
     if not options.resume:
-        return None, threads
+        return None, config
     if options.checkpoint is None:
         raise UserError("resume needs a checkpoint (the file to which an earlier fit was saved).")
-    run, threads_before = read_checkpoint(options.checkpoint, settings, table, seed)
-    return run, threads or threads_before  # another number may give other bits
+    run, before = read_checkpoint(options.checkpoint, settings, table, seed)
+    # Other numbers of threads and other number formats may give other bits.
+    if config.threads is None:
+        config = dataclasses.replace(config, threads=before.threads)
+    if config.precision == "auto":
+        config = dataclasses.replace(config, precision=before.precision)
+    return run, config
 
 
 def _validation_rows(rows: int, share: float, seed: int) -> np.ndarray:
