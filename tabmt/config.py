@@ -393,9 +393,11 @@ MOST_ROWS_PER_ORDER = 2**14
 CELLS_PER_STEP = 4096  # wide tables learn as much from fewer rows, and take more steps a minute
 
 
-def automatic(network: NetworkName, rows: int, columns: int, steps: int) -> dict[str, Any]:
-    """Settings that suit a network, a table and a number of steps; docs/log.md says how they were
-    chosen.
+def automatic(
+    network: NetworkName, rows: int, columns: int, steps: int, optimizer: Optimizer
+) -> dict[str, Any]:
+    """Settings that suit a network, a table, a number of steps and an optimizer; docs/log.md says
+    how they were chosen.
 
     PAPER-DIFF batch_size, learning_rate, dropout, depth, warmup: the paper searches them for every
     table (`tune --space paper`), which takes days.
@@ -405,6 +407,8 @@ def automatic(network: NetworkName, rows: int, columns: int, steps: int) -> dict
     rate = 5e-4 if rows < 1000 else 1e-3 if rows < 3000 else 2e-3
     if network == "any-order" and rows < 3000:  # more steps of fewer rows learn them sooner
         batch, rate = min(batch, 64), 5e-4 if rows < 1000 else 2e-3
+    if optimizer == "muon" and rows >= 3000:
+        rate *= 4
     return {
         "depth": 2 if network == "any-order" else 4,
         "learning_rate": rate,

@@ -32,7 +32,9 @@ class Settings:
     def of(cls, values: Mapping[str, Any], rows: int = 0, columns: int = 0) -> "Settings":
         """From plain values; None is replaced by what suits the table where a setting is `auto`."""
         steps = values.get("steps", TrainConfig.steps)
-        chosen = automatic(values["network"], rows, columns, steps if is_number(steps) else 0)
+        steps = steps if is_number(steps) else 0  # a mistake, which `check` reports
+        optimizer = values.get("optimizer", TrainConfig.optimizer)
+        chosen = automatic(values["network"], rows, columns, steps, optimizer)
         values = {k: chosen[k] if v is None and k in chosen else v for k, v in values.items()}
 
         def part(config_class: type[Any]) -> Any:
