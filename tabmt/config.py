@@ -407,8 +407,8 @@ def automatic(
     rate = 5e-4 if rows < 1000 else 1e-3 if rows < 3000 else 2e-3
     if network == "any-order" and rows < 3000:  # more steps of fewer rows learn them sooner
         batch, rate = min(batch, 64), 5e-4 if rows < 1000 else 2e-3
-    if optimizer == "muon" and rows >= 3000:
-        rate *= 4
+    if optimizer == "muon":
+        rate *= 4  # what AdamW does not bear
     return {
         "depth": 2 if network == "any-order" else 4,
         "learning_rate": rate,
