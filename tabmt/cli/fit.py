@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 @file_option(
     "--schema", "overrides", help="schema file with your changes, to check and show with the rest"
 )
-@options_from(CodecConfig, only=("missing", "few_values", "find_ids"))
+@options_from(CodecConfig, only=("missing", "few_values", "find_ids", "find_rules"))
 def schema(table: str, output: str | None, overrides: str | None, **settings: Any) -> None:
     """Show the kind of each column of TABLE, and why.
 

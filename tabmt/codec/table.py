@@ -26,7 +26,14 @@ from tabmt.codec.columns import (
 from tabmt.codec.quantize import How
 from tabmt.config import CodecConfig
 from tabmt.data.dataset import Dataset
-from tabmt.data.schema import Column, Schema, Source, check_names, unknown_column
+from tabmt.data.schema import (
+    Column,
+    Schema,
+    SchemaRules,
+    Source,
+    check_names,
+    unknown_column,
+)
 from tabmt.data.typed_columns import TypedColumn, TypedTable, parse_column
 from tabmt.errors import UserError
 from tabmt.json_files import require
@@ -63,6 +70,9 @@ class TableCodec:
         """Fit one column after the other, so that only one has to be in memory."""
         coded = tuple(fit_column(typed, config, seed) for typed in columns)
         return cls(Schema(tuple(one.column for one in coded), source, dict(rules)), coded)
+
+    def with_rules(self, rules: SchemaRules) -> "TableCodec":
+        return TableCodec(self.schema.with_rules(rules), self.coded)
 
     @cached_property
     def token_columns(self) -> list[CodedColumn]:
