@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 SEARCHED_ROWS = 20_000
 SAMPLED_ROWS = 2**20  # of a table larger than memory, among which these are chosen
 CHECKED_ROWS = 500_000  # at a time
+LEAST_EXCEPTIONS = 3  # of a category that fails more often than not
 LEAST_ROWS = 100  # in fewer, too much is chance
 ANY_NUMBER = 2**31
 
@@ -42,17 +43,56 @@ class Counted:
     columns: tuple[str, ...]
     failures: Callable[[Views], np.ndarray]  # (n,) bool
     rows_checked: Callable[[Views], np.ndarray]  # (n,) bool
-    failed: int = 0
+    exceptions: int = 0
     rows: int = 0
 
     def add(self, views: Views) -> None:
         checked = self.rows_checked(views)
         self.rows += int(checked.sum())
-        self.failed += int((self.failures(views) & checked).sum())
+        self.exceptions += int((self.failures(views) & checked).sum())
 
     @property
-    def exceptions(self) -> int:
-        return self.failed
+    def is_systematic(self) -> bool:
+        """Whether the exceptions are a rule of their own."""
+        return False
+
+
+@dataclass
+class CountedTie:
+    """The same for tied values, with the categories of the rows in which they are not."""
+
+    name: str
+    text: str
+    tie: Tie
+    exceptions: int = 0
+    rows: int = 0
+    categories: dict[tuple[str, object], int] = field(default_factory=dict)  # all rows
+    failures: dict[tuple[str, object], int] = field(default_factory=dict)  # rows that fail
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(event.column for event in self.tie)
+
+    def add(self, views: Views) -> None:
+        one, two = (_occurs(event, views) for event in self.tie)
+        failed = one != two
+        self.rows += len(failed)
+        self.exceptions += int(failed.sum())
+        for name in self.columns:
+            view = views[name]
+            if view.column.kind == "categorical":
+                for total, rows in ((self.categories, None), (self.failures, failed)):
+                    values = view.values if rows is None else view.values.filter(pa.array(rows))
+                    for pair in values.drop_null().value_counts().to_pylist():
+                        key = name, pair["values"]
+                        total[key] = total.get(key, 0) + pair["counts"]
+
+    @property
+    def is_systematic(self) -> bool:
+        return any(
+            count >= LEAST_EXCEPTIONS and count > self.categories[key] / 2
+            for key, count in self.failures.items()
+        )
 
 
 @dataclass
@@ -88,6 +128,26 @@ class CountedFunction:
             most[source] = max(most.get(source, 0), count)
         return self.rows - sum(most.values())
 
+    @property
+    def is_systematic(self) -> bool:
+        """Whether there is a value that would hardly ever be generated."""
+        best: dict[object, object] = {}
+        for (source, target), count in self.counts.items():
+            if source not in best or count > self.counts[source, best[source]]:
+                best[source] = target
+        kept: dict[object, int] = {}
+        lost: dict[object, int] = {}
+        for (source, target), count in self.counts.items():
+            side = kept if best[source] == target else lost
+            side[target] = side.get(target, 0) + count
+        return any(
+            count >= LEAST_EXCEPTIONS and count > kept.get(target, 0)
+            for target, count in lost.items()
+        )
+
+
+Candidate = Counted | CountedFunction | CountedTie
+
 
 def find_rules(dataset: Dataset, columns: Mapping[str, Column], config: CodecConfig) -> SchemaRules:
     """The relations of a table with these columns.
@@ -96,7 +156,7 @@ def find_rules(dataset: Dataset, columns: Mapping[str, Column], config: CodecCon
     them only nearly.
     """
     views = _sampled_views(dataset, columns)
-    if len(next(iter(views.values())).known) < LEAST_ROWS:
+    if not views or len(next(iter(views.values())).known) < LEAST_ROWS:
         return SchemaRules()
     rng = numpy_stream(0, "relations")
     candidates, orderings = _search(views, config, dataset.num_rows, rng)
@@ -108,7 +168,7 @@ def find_rules(dataset: Dataset, columns: Mapping[str, Column], config: CodecCon
     rules, found = {}, {}
     for candidate in candidates:
         share = 1 - candidate.exceptions / max(candidate.rows, 1)
-        if candidate.rows and share >= LEAST_SHARE:
+        if candidate.rows and share >= LEAST_SHARE and not candidate.is_systematic:
             name = candidate.name
             rules[name] = candidate.text
             found[name] = FoundRule(share, _reason(candidate.exceptions, candidate.rows))
@@ -127,7 +187,7 @@ def _reason(exceptions: int, rows: int) -> str:
 
 def _search(
     views: Views, config: CodecConfig, rows: int, rng: np.random.Generator
-) -> tuple[list[Counted | CountedFunction], list[tuple[str, float]]]:
+) -> tuple[list[Candidate], list[tuple[str, float]]]:
     """Relations of the rows in the views, and orderings to suggest."""
     most_values = {name: _most_values(view, config, rows) for name, view in views.items()}
     flags = find_flags(views, rng)
@@ -176,6 +236,7 @@ def _sampled_views(dataset: Dataset, columns: Mapping[str, Column]) -> dict[str,
     return {
         name: ColumnView.of(parse_column(some.column(name).take(rows), column))
         for name, column in columns.items()
+        if "`" not in name  # which no rule could name
     }
 
 
@@ -240,21 +301,10 @@ def _counted_flags(group: tuple[str, ...]) -> Counted:
     return Counted(name, f"exactly_one({listed})", group, failures, _all_known(group))
 
 
-def _counted_tie(tie: Tie) -> Counted:
+def _counted_tie(tie: Tie) -> CountedTie:
     one, two = tie
-
-    def failures(views: Views) -> np.ndarray:
-        return _occurs(one, views) != _occurs(two, views)
-
-    return Counted(
-        f"tie: {two.column} and {one.column}"
-        if two.value is None and one.value is None
-        else f"tie: {_named(two)} and {_named(one)}",
-        f"{two.as_rule()} if and only if {one.as_rule()}",
-        (one.column, two.column),
-        failures,
-        lambda views: np.ones(len(views[one.column].known), bool),
-    )
+    name = f"tie: {_named(two)} and {_named(one)}"
+    return CountedTie(name, f"{two.as_rule()} if and only if {one.as_rule()}", tie)
 
 
 def _named(event: Event) -> str:

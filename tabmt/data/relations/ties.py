@@ -3,8 +3,10 @@
 An event is a frequent value of a column, or that its value is missing.
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -26,9 +28,19 @@ class Event:
     def as_rule(self) -> str:
         if self.value is None:
             return f"{quoted(self.column)} is missing"
-        value = self.value
-        shown = repr(value) if isinstance(value, str) else f"{float(value):.15g}"
+        shown = f"{float(self.value):.15g}" if not isinstance(self.value, str) else _text(self.value)
         return f"{quoted(self.column)} == {shown}"
+
+
+def _text(value: str) -> str:
+    return f'"{value}"' if "'" in value else f"'{value}'"
+
+
+def _is_writable(value: Any) -> bool:
+    """Whether a rule can name a value: a number, or text without what ends it."""
+    if isinstance(value, str):
+        return value.isprintable() and "`" not in value and not ("'" in value and '"' in value)
+    return isinstance(value, int | float | Decimal) and math.isfinite(value)
 
 
 Tie = tuple[Event, Event]
@@ -71,24 +83,29 @@ def find_ties(
 
 
 def _events(view: ColumnView, most_values: int) -> list[tuple[Event, np.ndarray]]:
-    if not view.is_learned or view.column.kind == "datetime":
+    if not view.is_learned:
+        return []
+    if view.column.kind == "datetime":
         return _missing_event(view)
     known = view.codes[view.codes != MISSING]
     counts = np.bincount(known, minlength=view.distinct)
     frequent = np.argsort(-counts, kind="stable")[:MOST_EVENTS]
+    if view.column.kind == "numeric" and len(known):  # special numbers stand at an end, or stand out
+        numbers = view.numbers[view.known]
+        ends = [known[numbers.argmin()], known[numbers.argmax()], frequent[0]]
+        frequent = frequent[np.isin(frequent, ends)]
     least = max(LEAST_FREQUENT, 1 / max(most_values, 1)) * len(view.codes)
     values = view.encoded.dictionary
     events = [
         (Event(view.name, values[int(code)].as_py()), view.codes == code)
         for code in frequent
-        if counts[code] >= least
+        if counts[code] >= least and _is_writable(values[int(code)].as_py())
     ]
     return [*_missing_event(view), *events]
 
 
 def _missing_event(view: ColumnView) -> list[tuple[Event, np.ndarray]]:
     missing = ~view.known
-    # Of an id that is sometimes missing only that is learned.
     if view.column.missing != "learned" or missing.mean() < LEAST_FREQUENT:
         return []
     return [(Event(view.name, None), missing)]
