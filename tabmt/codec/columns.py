@@ -154,7 +154,7 @@ class ColumnCodec(abc.ABC):
         """The value of each code, if a code has just one."""
         return None
 
-    def at_centres(self) -> "ColumnCodec":
+    def at_centres(self, *, on_grid: bool = False) -> "ColumnCodec":
         """A codec for generation, whose numbers are the centres of bins, as in the paper."""
         return self
 
@@ -251,8 +251,8 @@ class NumericCodec(ColumnCodec):
     def decode_units(self, codes: np.ndarray, decoding: Decoding) -> np.ndarray:
         return self.codes.decode(codes, decoding.rng, decoding.how, decoding.within)
 
-    def at_centres(self) -> "NumericCodec":
-        codes = self.codes.centres_only(exact=self.grid.is_float)
+    def at_centres(self, *, on_grid: bool = False) -> "NumericCodec":
+        codes = self.codes.centres_only(exact=self.grid.is_float and not on_grid)
         return dataclasses.replace(self, codes=codes)
 
     def unseen_error(self, column: Column, known: pa.Array) -> None:

@@ -8,7 +8,7 @@ codec alone returns them. Nothing here knows about networks.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -99,10 +99,21 @@ class TableCodec:
             raise UserError(f"{what} {name!r}, {unknown_column(str(name), names)}")
         return self[name]
 
-    def at_centres(self) -> "TableCodec":
+    def at_centres(
+        self, *, on_grid: Collection[str] = (), computed: Collection[str] = ()
+    ) -> "TableCodec":
         """A codec for generation, whose numbers are the centres of bins, as in the paper. Tables
-        are encoded by the codec itself."""
-        coded = (dataclasses.replace(one, codec=one.codec.at_centres()) for one in self.coded)
+        are encoded by the codec itself.
+
+        Columns of which others are computed have their centres on the grid; the others are as they
+        are computed.
+        """
+        coded = []
+        for one in self.coded:
+            codec = one.codec
+            if one.name not in computed:
+                codec = codec.at_centres(on_grid=one.name in on_grid)
+            coded.append(dataclasses.replace(one, codec=codec))
         return TableCodec(self.schema, tuple(coded))
 
     # --- tables to tokens ------------------------------------------------------------------

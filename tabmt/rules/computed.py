@@ -7,9 +7,10 @@ because it lies outside the range or between two steps of the grid, makes the ro
 
 import ast
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,7 @@ class ComputedSum:
     target: str
     terms: tuple[tuple[str, Fraction], ...]
     constant: Fraction
+    is_sum: ClassVar[bool] = True
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -44,6 +46,7 @@ class ComputedCode:
     target: str
     source: str
     codes: np.ndarray  # (codes of the source,), NO_CODE where there is none
+    is_sum: ClassVar[bool] = False
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -132,9 +135,9 @@ def computable(rules: RuleSet, codec: TableCodec) -> dict[str, Computed]:
     return _sources_first(found)
 
 
-def _depends(sources: Sequence[str], target: str, steps: object) -> bool:
+def _depends(sources: Sequence[str], target: str, steps: Iterable[Computed]) -> bool:
     """Whether a column is among others, or among those that they are computed from."""
-    by_target = {step.target: step for step in steps}  # type: ignore[attr-defined]
+    by_target = {step.target: step for step in steps}
     return any(
         name == target
         or (name in by_target and _depends(by_target[name].sources, target, by_target.values()))
