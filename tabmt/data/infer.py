@@ -106,7 +106,9 @@ class Inference:
         """The rules that a user has set, otherwise the relations that the table has."""
         if self.overrides.rules is not None:
             return self.overrides.rules
-        return find_rules(dataset, columns, self.config) if self.config.find_rules else SchemaRules()
+        return (
+            find_rules(dataset, columns, self.config) if self.config.find_rules else SchemaRules()
+        )
 
     def column(self, name: str, array: pa.ChunkedArray) -> TypedColumn:
         return _infer_column(name, array, self, self.overrides.of(name))

@@ -94,9 +94,7 @@ def _combinations(rule: Rule, codec: TableCodec, tokens: TokenStore) -> np.ndarr
             )
     known = (codes[0] < source.codec.size) & (codes[1] < target.codec.size)
     known &= (codes[0] != MASK) & (codes[1] != MASK)
-    pairs, counts = np.unique(
-        codes[0][known] * target.size + codes[1][known], return_counts=True
-    )
+    pairs, counts = np.unique(codes[0][known] * target.size + codes[1][known], return_counts=True)
     order = np.lexsort((-counts, pairs // target.size))
     of_source, first = np.unique(pairs[order] // target.size, return_index=True)
     allowed = [np.stack([of_source, pairs[order][first] % target.size], axis=1)]

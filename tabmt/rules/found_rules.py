@@ -37,7 +37,7 @@ Codes = Mapping[int, np.ndarray]  # of the token columns that are drawn, (B,) ea
 
 @dataclass(frozen=True)
 class Tie:
-    """Codes of two columns that occur only together."""
+    """Codes of two or more columns that occur only together."""
 
     columns: tuple[int, ...]
     events: tuple[np.ndarray, ...]  # (K,) bool each
@@ -45,17 +45,33 @@ class Tie:
     def allowed_codes(self, column: int, codes: Codes) -> np.ndarray | None:
         """The codes of a column that each row allows, (B, K) bool; None if all are allowed."""
         own = self.columns.index(column)
-        if (decided := codes.get(self.columns[1 - own])) is None:
-            return None
         both = np.stack([~self.events[own], self.events[own]])  # (2, K)
-        return np.asarray(both[self.events[1 - own][decided].astype(np.int64)])
+        for other, event in zip(self.columns, self.events, strict=True):
+            if other != column and other in codes:
+                return np.asarray(both[event[codes[other]].astype(np.int64)])
+        return None
 
     def holds(self, tokens: np.ndarray) -> np.ndarray:
         """(B,) bool."""
-        one, two = (
+        first, *others = (
             own[tokens[:, column]] for own, column in zip(self.events, self.columns, strict=True)
         )
-        return np.asarray(one == two)
+        return np.asarray(np.logical_and.reduce([first == other for other in others]))
+
+    def joined(self, other: "Tie") -> "Tie | None":
+        """Both ties as one, if they share an event and no other column."""
+        shared = set(self.columns) & set(other.columns)
+        if len(shared) != 1:
+            return None
+        (column,) = shared
+        here, there = self.columns.index(column), other.columns.index(column)
+        if not np.array_equal(self.events[here], other.events[there]):
+            return None
+        rest = [index for index in range(len(other.columns)) if index != there]
+        return Tie(
+            (*self.columns, *(other.columns[index] for index in rest)),
+            (*self.events, *(other.events[index] for index in rest)),
+        )
 
 
 @dataclass(frozen=True)
@@ -138,14 +154,26 @@ class FoundRules:
                 restriction = _restriction(rule, rules, codec)
                 if restriction is None:
                     return None
-                restrictions.append(restriction)
-        leave, last = [], []
+                _add(restriction, restrictions)
+        leave: list[int] = []
+        last: list[int] = []
         for step in steps.values():
             names = (step.target, *step.sources)
             may_be_missing = any(codec[name].missing_code is not None for name in names)
             drawn = last if allow_missing and may_be_missing else leave
             drawn.append(codec.token_index[step.target])
         return cls(codec, tuple(steps.values()), tuple(restrictions), tuple(leave), tuple(last))
+
+
+def _add(restriction: Restriction, restrictions: list[Restriction]) -> None:
+    """Ties of one event with several others become one: any of them decides the others."""
+    for index, before in enumerate(restrictions):
+        if isinstance(restriction, Tie) and isinstance(before, Tie):
+            joined = before.joined(restriction)
+            if joined is not None:
+                restrictions[index] = joined
+                return
+    restrictions.append(restriction)
 
 
 def _restriction(rule: Rule, rules: RuleSet, codec: TableCodec) -> Restriction | None:

@@ -122,7 +122,7 @@ class Rule:
 
     @property
     def is_combination(self) -> bool:
-        """Whether the rule allows some combinations of codes: `together(...)`, `determines(...)`."""
+        """Whether the rule is about combinations: `together(...)`, `determines(...)`."""
         return self.form in ("together", "determines")
 
     @property

@@ -205,7 +205,7 @@ def _search(
     pairs |= {frozenset((function.source, function.target)) for function in functions}
     by_function = {function.target for function in functions}
     flags = [group for group in flags if not set(group) <= by_function]
-    candidates = [
+    candidates: list[Candidate] = [
         *_counted_sums(sums, views, rng),
         *(_counted_function(function) for function in functions),
         *(_counted_flags(group) for group in flags),

@@ -79,7 +79,8 @@ class Sum:
         if self.digits is None:
             return 1
         whole = math.lcm(*(coefficient.denominator for _, coefficient in self.terms))
-        return whole * (self.constant * whole * 10**self.digits).denominator
+        constant: Fraction = self.constant * whole * 10**self.digits
+        return whole * constant.denominator
 
     def solved_for(self, target: str) -> "Sum":
         """The same relation with the coefficient -1 for a column: the sum of the others is it."""
@@ -107,7 +108,9 @@ class Sum:
         if solved.constant:
             words.append((solved.constant > 0, _number(abs(solved.constant))))
         text = "".join((" - " if negative else " + ") + word for negative, word in words)
-        text = text.removeprefix(" + ") if text.startswith(" + ") else "-" + text.removeprefix(" - ")
+        text = (
+            text.removeprefix(" + ") if text.startswith(" + ") else "-" + text.removeprefix(" - ")
+        )
         return f"{quoted(target)} = {text}"
 
 
@@ -200,14 +203,12 @@ def _exact_fits(matrix: np.ndarray, targets: Sequence[int]) -> Iterator[tuple[in
             yield (int(varying[target]), *(int(varying[i]) for i in terms))
 
 
-def _fits_of(
-    correlation: np.ndarray, target: int, others: np.ndarray
-) -> Iterator[tuple[int, ...]]:
+def _fits_of(correlation: np.ndarray, target: int, others: np.ndarray) -> Iterator[tuple[int, ...]]:
     """Exact fits of one column, from one term upwards; no fit contains another."""
     own = correlation[target]
-    exact = np.flatnonzero(1 - own[others] ** 2 < INEXACT)
-    yield from ((int(others[i]),) for i in exact)
-    others = np.delete(others, exact)
+    equal = 1 - own[others] ** 2 < INEXACT
+    yield from ((int(other),) for other in others[equal])
+    others = others[~equal]
     if len(others) < 2:
         return
     sets = np.array(list(combinations(others.tolist(), 2)))  # (S, 2)
@@ -266,8 +267,8 @@ def _rounded(
     if abs(constant) < 1e-9 * size:
         constant = 0.0
     finest = None if None in digits else max(d for d in digits if d is not None)
-    places = 9 if finest is None else finest + 3
-    whole = Fraction(round(constant, places)).limit_denominator(10**places)
+    digits_of_constant = 9 if finest is None else finest + 3
+    whole = Fraction(round(constant, digits_of_constant)).limit_denominator(10**digits_of_constant)
     pairs = {names[target]: Fraction(-1)}
     pairs |= {names[i]: c for i, c in zip(terms, coefficients, strict=True)}
     first = next(name for name in names if name in pairs)
@@ -365,9 +366,7 @@ def choose_target(
     when the others are drawn independently."""
     known = np.logical_and.reduce([views[name].known for name in candidate.names])
     rows = rng.permutation(np.flatnonzero(known))[:SHUFFLED_ROWS]
-    numbers = {
-        name: views[name].numbers[rng.permutation(rows)] for name in candidate.names
-    }
+    numbers = {name: views[name].numbers[rng.permutation(rows)] for name in candidate.names}
     best, best_score = None, -1.0
     for name in candidate.names:
         if name in taken:

@@ -28,7 +28,9 @@ class Event:
     def as_rule(self) -> str:
         if self.value is None:
             return f"{quoted(self.column)} is missing"
-        shown = f"{float(self.value):.15g}" if not isinstance(self.value, str) else _text(self.value)
+        shown = (
+            f"{float(self.value):.15g}" if not isinstance(self.value, str) else _text(self.value)
+        )
         return f"{quoted(self.column)} == {shown}"
 
 
@@ -90,7 +92,9 @@ def _events(view: ColumnView, most_values: int) -> list[tuple[Event, np.ndarray]
     known = view.codes[view.codes != MISSING]
     counts = np.bincount(known, minlength=view.distinct)
     frequent = np.argsort(-counts, kind="stable")[:MOST_EVENTS]
-    if view.column.kind == "numeric" and len(known):  # special numbers stand at an end, or stand out
+    if view.column.kind == "numeric" and len(
+        known
+    ):  # special numbers stand at an end, or stand out
         numbers = view.numbers[view.known]
         ends = [known[numbers.argmin()], known[numbers.argmax()], frequent[0]]
         frequent = frequent[np.isin(frequent, ends)]
