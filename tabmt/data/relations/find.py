@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tabmt.config import CodecConfig, most_bins
+from tabmt.data.arrow_types import plain_array
 from tabmt.data.dataset import Dataset
 from tabmt.data.relations.flags import find_flags
 from tabmt.data.relations.functions import Function, find_functions
@@ -234,7 +235,7 @@ def _sampled_views(dataset: Dataset, columns: Mapping[str, Column]) -> dict[str,
     rng = numpy_stream(0, "rows of relations")
     rows = pa.array(np.sort(rng.permutation(some.num_rows)[:SEARCHED_ROWS]))
     return {
-        name: ColumnView.of(parse_column(some.column(name).take(rows), column))
+        name: ColumnView.of(parse_column(plain_array(some.column(name)).take(rows), column))
         for name, column in columns.items()
         if "`" not in name  # which no rule could name
     }
