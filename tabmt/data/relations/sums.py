@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 import pyarrow as pa
@@ -169,16 +168,29 @@ def find_sums(views: Views, rng: np.random.Generator) -> list[Sum]:
 def _groups(columns: Views) -> Iterator[tuple[list[str], np.ndarray]]:
     """Columns that are known in the same rows, and these rows."""
     seen: set[tuple[str, ...]] = set()
+    for names in _columns_together(columns):
+        rows = np.flatnonzero(np.logical_and.reduce([columns[name].known for name in names]))
+        if len(rows) >= LEAST_ROWS and len(names) > 1 and tuple(names) not in seen:
+            seen.add(tuple(names))
+            yield names, rows
+
+
+def _columns_together(columns: Views) -> Iterator[list[str]]:
+    """As many columns as have enough rows without missing values, and then those that are known
+    where another is."""
+    if not columns:
+        return
+    most: list[str] = []
+    complete = np.ones(_rows(columns), bool)
+    for name, view in sorted(columns.items(), key=lambda pair: -pair[1].known.sum()):
+        if (complete & view.known).sum() >= max(LEAST_ROWS, len(complete) // 10):
+            complete = complete & view.known
+            most.append(name)
+    yield [name for name in columns if name in most]
     patterns = {view.known.tobytes(): view.known for view in columns.values()}
     for known in sorted(patterns.values(), key=lambda known: -known.sum())[:GROUPS]:
-        if known.sum() < LEAST_ROWS:
-            continue
-        names = [n for n, view in columns.items() if view.known[known].mean() > 1 - MOST_MISSING]
-        rows = np.flatnonzero(np.logical_and.reduce([columns[name].known for name in names]))
-        if len(rows) < LEAST_ROWS or len(names) < 2 or tuple(names) in seen:
-            continue
-        seen.add(tuple(names))
-        yield names, rows
+        if known.any():
+            yield [n for n, view in columns.items() if view.known[known].mean() > 1 - MOST_MISSING]
 
 
 def _row_sets(rows: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
@@ -211,12 +223,15 @@ def _fits_of(correlation: np.ndarray, target: int, others: np.ndarray) -> Iterat
     others = others[~equal]
     if len(others) < 2:
         return
-    sets = np.array(list(combinations(others.tolist(), 2)))  # (S, 2)
+    sets = others[np.stack(np.triu_indices(len(others), 1), axis=1)]  # (S, 2)
     for size in range(2, MOST_TERMS + 1):
         left = _unexplained(correlation, own, sets)
         exact = left < INEXACT
         yield from (tuple(terms) for terms in sets[exact].tolist())
-        best = sets[~exact][np.argsort(left[~exact], kind="stable")[:WIDTH]]
+        few = min(WIDTH, int((~exact).sum()))
+        best = (
+            sets[~exact][np.sort(np.argpartition(left[~exact], few - 1)[:few])] if few else sets[:0]
+        )
         longer = np.hstack([best.repeat(len(others), 0), np.tile(others, len(best))[:, None]])
         longer = longer[(best.repeat(len(others), 0) != longer[:, -1:]).all(1)]
         for fit in sets[exact]:
@@ -233,8 +248,14 @@ def _contains(sets: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 def _unexplained(correlation: np.ndarray, own: np.ndarray, sets: np.ndarray) -> np.ndarray:
     """Share of the variance that each set of terms leaves: (C, C), (C,), (S, T) -> (S,)."""
-    inner = correlation[sets[:, :, None], sets[:, None, :]]  # (S, T, T)
     outer = own[sets]  # (S, T)
+    if sets.shape[1] == 2:  # by far the most sets
+        between, (one, two) = correlation[sets[:, 0], sets[:, 1]], outer.T
+        free = 1 - between**2
+        usable = free > DEPENDENT
+        explained = one**2 + two**2 - 2 * one * two * between
+        return np.where(usable, 1 - explained / np.where(usable, free, 1.0), 2.0)
+    inner = correlation[sets[:, :, None], sets[:, None, :]]  # (S, T, T)
     usable = np.linalg.det(inner) > DEPENDENT
     left = np.full(len(sets), 2.0)
     if usable.any():
@@ -268,7 +289,9 @@ def _rounded(
         constant = 0.0
     finest = None if None in digits else max(d for d in digits if d is not None)
     digits_of_constant = 9 if finest is None else finest + 3
-    whole = Fraction(round(constant, digits_of_constant)).limit_denominator(10**digits_of_constant)
+    common = math.lcm(*(coefficient.denominator for coefficient in coefficients))
+    scaled = Fraction(round(constant * common, digits_of_constant))
+    whole = scaled.limit_denominator(10**digits_of_constant) / common
     pairs = {names[target]: Fraction(-1)}
     pairs |= {names[i]: c for i, c in zip(terms, coefficients, strict=True)}
     first = next(name for name in names if name in pairs)
