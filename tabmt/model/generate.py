@@ -333,7 +333,7 @@ class NewRows:
             found = FoundRuleState(self._found, rows, rng, **given)
             tokens, exact, valid = found.finish(self._fill(rows, seed, found))
             within = {**self._bounds(tokens, rng), **exact}
-            return Candidates(Rows(tokens, within), valid), "the rules that were found"
+            return Candidates(Rows(tokens, within), valid), "the rules that were found in the table"
         state = RuleState(self._rules, self._model.codec, rows, rng, **given)
         tokens = self._fill(rows, seed, state)
         valid = state.satisfied()

@@ -123,6 +123,8 @@ def computable(rules: RuleSet, codec: TableCodec) -> dict[str, Computed]:
     for rule in rules.rules:
         if rule.name not in rules.found:
             continue
+        if any(name not in codec.token_index for name in rule.columns):
+            continue
         step: Computed | None = as_sum(rule)
         if step is None:
             step = as_code(rule, rules, codec)

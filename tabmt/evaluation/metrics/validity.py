@@ -49,8 +49,8 @@ def rule_violation_share(rule: Rule, table: pa.Table, schema: Schema, train: pa.
         counts = {pair: count for pair, count in Counter(seen).items() if None not in pair}
         for source, target in sorted(counts, key=lambda pair: (-counts[pair], pair[1])):
             usual.setdefault(source, target)
-        wrong = (None not in row and usual.get(row[0]) != row[1] for row in rows)
-        return sum(wrong) / max(len(rows), 1)
+        wrong = sum(None not in row and usual.get(row[0]) != row[1] for row in rows)
+        return float(wrong / max(len(rows), 1))
     if rule.is_combination:
         rows, seen = (_combinations(t, schema, rule.columns) for t in (table, train))
         known = set(seen)
