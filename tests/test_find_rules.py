@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
 
-from tabmt import TabMT, between
+from tabmt import TabMT, UserError, between
 from tabmt.cli import main
 from tabmt.config import PAPER, CodecConfig
 from tabmt.data.infer import infer_schema
@@ -378,6 +378,32 @@ def test_imputed_cells_follow_from_known_ones(model):
     assert (filled["living"] == known["living"]).mean() > 0.95  # within the range of training
 
 
+def test_rules_that_users_write_in_the_new_forms_hold_in_rows_and_prompts():
+    frame = flats()
+    frame["owned"] = np.random.default_rng(0).integers(0, 2, len(frame))
+    frame["rented"] = 1 - frame["owned"]
+    rules = {"a": "determines(city, country)", "b": "exactly_one(owned, rented)",
+             "c": "visits == 0 if and only if last_visit == -1"}  # fmt: skip
+    model = TabMT(steps=20, **TINY).fit(frame, schema={"rules": rules})
+    whole = model.complete(pd.DataFrame({"country": ["NO", "FR"] * 20, "visits": [0, 1] * 20}))
+    for made in (model.sample(300, seed=1), whole):
+        assert ((made["country"] == "NO") == made["city"].isin(["Oslo", "Bergen"])).all()
+        assert (made["owned"] + made["rented"] == 1).all()
+        assert ((made["last_visit"] == -1) == (made["visits"] == 0)).all()
+
+
+def test_numbers_in_bins_cannot_be_determined():
+    frame = flats()
+    frame["area"] = frame["above"] / 7
+    sentence = (
+        "The rule 'r' names column 'area', whose numbers are divided into bins; determines() takes "
+        "columns with one value for each code."
+    )
+    with pytest.raises(UserError) as error:
+        TabMT(steps=2, **TINY).fit(frame, schema={"rules": {"r": "determines(city, area)"}})
+    assert str(error.value) == sentence
+
+
 # --- likelihood -----------------------------------------------------------------------------
 
 
@@ -409,6 +435,16 @@ def test_a_row_that_contradicts_a_relation_is_anomalous_there(model):
     before, after = model.score(table), model.score(wrong)
     assert (after["log_prob"] < before["log_prob"] - np.log(400)).all()
     assert (after["least_likely"] == "living").mean() > 0.9
+
+
+def test_the_value_that_others_give_is_predicted_with_certainty(model):
+    table = flats(40, seed=7)
+    shares = model.predict_proba(table, "country")
+    assert (shares.to_numpy().max(1) == 1.0).all()
+    assert (shares.columns[shares.to_numpy().argmax(1)] == table["country"]).all()
+    assert (model.predict_proba(table, "living").to_numpy().max(1) == 1.0).mean() > 0.9
+    unknown = model.predict_proba(table.drop(columns="above"), "living").to_numpy()
+    assert (unknown.max(1) < 1.0).all()
 
 
 # --- real tables ----------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from tabmt.data.plain_values import plain_values
 from tabmt.errors import UserError
 from tabmt.method import devices, likelihood
 from tabmt.model.fitted_model import FittedModel, token_column
-from tabmt.rules.computed import ComputedCode, computable
+from tabmt.rules.computed import ComputedCode, codes_of_table, computable
+from tabmt.rules.enforce import NO_CODE
 from tabmt.seeds import derive
 from tabmt.tokens import MASK
 
@@ -128,6 +129,12 @@ def predict_proba(model: FittedModel, table: pa.Table, column: str, threads: int
         shares = likelihood.probabilities(model.net, _on_device(model, tokens), index)
     known = shares.cpu().numpy()[:, : coded.codec.size]
     known = known / known.sum(1, keepdims=True)
+    for step in computable(model.rules, model.codec).values():
+        if step.target == column:  # certain, given what it follows from
+            codes = codes_of_table(step, model.codec, given, tokens)
+            certain = np.flatnonzero(codes != NO_CODE)
+            known[certain] = 0.0
+            known[certain, codes[certain]] = 1.0
     return pa.table({label: known[:, k] for k, label in enumerate(coded.codec.labels())})
 
 

@@ -18,9 +18,11 @@ import pyarrow as pa
 from tabmt.codec.columns import CodedColumn, NumericCodec
 from tabmt.codec.table import TableCodec
 from tabmt.data.arrow_types import is_number
+from tabmt.data.typed_columns import parse_column
 from tabmt.data.units import EXACT, Grid
 from tabmt.rules.enforce import NO_CODE, RuleSet
 from tabmt.rules.rule import Rule
+from tabmt.tokens import MASK
 
 OFF_GRID = 1e-6  # distance from a whole number that is rounding
 
@@ -227,6 +229,41 @@ def add_up(step: ComputedSum, columns: Mapping[str, Scaled]) -> Scaled:
     for name, coefficient in step.terms:
         total = total + float(coefficient * whole) * columns[name].times_power(finest)
     return Scaled(total / whole, finest)
+
+
+def numbers_of_table(coded: CodedColumn, array: pa.ChunkedArray) -> tuple[Scaled, np.ndarray]:
+    """The numbers of a column of a table, and which of them are known; the others are 0."""
+    typed = parse_column(array, coded.column)
+    known = typed.is_known
+    numbers = np.zeros(len(known))
+    if (numeric := coded.codec.numeric) is None:
+        numbers[known] = typed.known.cast(pa.float64(), safe=False).to_numpy()
+        return Scaled(numbers, category_numbers(coded).digits), known
+    scaled = scaled_units(numeric.grid, numeric.grid.units(typed.known))
+    numbers[known] = scaled.numbers
+    return Scaled(numbers, scaled.digits), known
+
+
+def codes_of_table(
+    step: Computed, codec: TableCodec, table: pa.Table, tokens: np.ndarray
+) -> np.ndarray:
+    """The codes of a computed column, (B,), from a table and its tokens; NO_CODE where a source is
+    unknown, or where the column cannot have the value."""
+    if isinstance(step, ComputedCode):
+        source = tokens[:, codec.token_index[step.source]]
+        known = (source != MASK) & (source < codec[step.source].codec.size)
+        return np.where(known, step.codes[np.where(known, source, 0)], NO_CODE)
+    if not set(step.sources) <= set(table.column_names):
+        return np.full(len(tokens), NO_CODE)
+    columns, known = {}, np.ones(len(tokens), bool)
+    for name in step.sources:
+        columns[name], is_known = numbers_of_table(codec[name], table.column(name))
+        known &= is_known
+    total, coded = add_up(step, columns), codec[step.target]
+    if (numeric := coded.codec.numeric) is None:
+        return np.where(known, code_of_category(coded, total), NO_CODE)
+    _, codes, fits = encode_units(numeric, total)
+    return np.where(known & fits, codes, NO_CODE)
 
 
 def code_of_category(coded: CodedColumn, numbers: Scaled) -> np.ndarray:
