@@ -85,7 +85,7 @@ class Tables:
     def encoder(self) -> MetricEncoder:
         rows = as_arrow(self.train)
         # TabDDPM's numbers are numbers, however few distinct values they have.
-        config = CodecConfig(few_values=0, find_ids=False)
+        config = CodecConfig(few_values=0, find_ids=False, find_rules=False)
         return MetricEncoder.fit(rows, infer_schema(rows, config=config, overrides=self.schema))
 
 

@@ -80,6 +80,13 @@ class CodecConfig:
         flag="--find-ids/--no-find-ids",
         group="Data",
     )
+    find_rules: bool = option(
+        True,
+        "find relations between columns (sums, functions, tied values) and satisfy them in every "
+        "generated row, or leave them to the network (as in the paper)",
+        flag="--find-rules/--no-find-rules",
+        group="Data",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,6 +335,7 @@ PAPER_METHOD: dict[str, Any] = {
     "quantizer": "plain-kmeans",
     "few_values": 0,
     "find_ids": False,
+    "find_rules": False,
     "smoothing": 0.0,
     "initial_bias": "zero",
     "optimizer": "adamw",
@@ -390,6 +398,8 @@ PAPER_PARETO: dict[str, Any] = {
 }
 
 MOST_ROWS_PER_ORDER = 2**14
+LEAST_BINS, MOST_BINS = 10, 100
+ROWS_PER_BIN = 50
 CELLS_PER_STEP = 4096  # wide tables learn as much from fewer rows, and take more steps a minute
 
 
@@ -418,6 +428,13 @@ def automatic(
         # Enough rows to decide when to stop; beyond that, every row is worth more in training.
         "valid_share": min(0.1, max(0.05, 500 / max(rows, 1))),
     }
+
+
+def most_bins(max_bins: int | None, rows: int) -> int:
+    """The number of bins of a numeric column with so many known values."""
+    if max_bins is not None:
+        return max_bins
+    return min(MOST_BINS, max(LEAST_BINS, rows // ROWS_PER_BIN))
 
 
 def check(config: Any) -> None:

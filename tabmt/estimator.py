@@ -121,6 +121,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         max_bins: int | None = CodecConfig.max_bins,
         few_values: int = CodecConfig.few_values,
         find_ids: bool = CodecConfig.find_ids,
+        find_rules: bool = CodecConfig.find_rules,
         network: NetworkName = NetworkConfig.network,
         width: int = NetworkConfig.width,
         depth: int | None = None,

@@ -28,7 +28,7 @@ from tests.tables import FLOW_LINES, every_type, mixed_frame, weekly_file
 GOLDEN = Path(__file__).parent / "golden"
 MACHINE = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
 TINY = {"width": 16, "depth": 2, "heads": 2, "batch_size": 64, "eval_every": 20, "warmup": 5,
-        "threads": 1}  # fmt: skip
+        "threads": 1, "find_rules": False}  # fmt: skip
 LEARNED, MASKED = {"missing": "learned"}, {"missing": "masked"}
 
 
@@ -295,7 +295,8 @@ def test_two_processes(tmp_path):
     mixed_frame(300).to_csv(tmp_path / "people.csv", index=False)
     start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     tabmt = Path(sys.executable).parent / "tabmt"
-    options = ["--width", "16", "--depth", "1", "--heads", "2", "--threads", "1", "--steps", "30"]
+    options = ["--width", "16", "--depth", "1", "--heads", "2", "--threads", "1", "--steps", "30",
+               "--no-find-rules"]  # fmt: skip
     fit = ["--no-python", str(tabmt), "fit", "people.csv", "-o", "m.tabmt", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([*start, *fit], cwd=tmp_path, check=True, env=environment, capture_output=True)
@@ -335,7 +336,8 @@ def test_evaluation_and_searches():
     found = evaluate(rows, train, test, valid=valid, target="species", catboost_settings=quick)
     front = pareto(model, train, valid, "species", test=test, trials=12, workers=1,
                    catboost_settings=quick)  # fmt: skip
-    fixed = {**{k: v for k, v in TINY.items() if k not in ("depth", "batch_size")}, "steps": 20}
+    fixed = {**{k: v for k, v in TINY.items() if k not in ("depth", "batch_size", "find_rules")},
+             "steps": 20}  # fmt: skip
     tuned = tune(train, "species", valid=valid, trials=3, space="paper", objective="likelihood",
                  fixed=fixed, workers=1)  # fmt: skip
     check("searches", {

@@ -113,6 +113,54 @@ def test_text_matches_a_pattern_as_a_whole():
             Rule.parse("r", text).violations(columns, missing)
 
 
+@pytest.mark.parametrize(
+    ("text", "violated"),
+    [
+        ("b == 2 if and only if city == 'Oslo'", [False, True, True, False]),
+        ("b = 2 if and only if city is missing", [True, True, False, True]),
+        ("`the sum` == 1 if and only if a is missing", [False, False, False, False]),
+        ("a == -1 if and only if city == 'Paris'", [False, False, False, False]),
+    ],
+)
+def test_a_tie_is_violated_where_one_of_two_values_occurs_alone(text, violated):
+    assert Rule.parse("r", text).violations(COLUMNS, MISSING).tolist() == violated
+
+
+def test_exactly_one_flag_must_be_set_where_none_is_missing():
+    flags = {"x": np.array([1.0, 1.0, 0.0, np.nan]), "y": np.array([0.0, 1.0, 0.0, 1.0])}
+    missing = {name: np.isnan(flag) for name, flag in flags.items()}
+    violated = Rule.parse("r", "exactly_one(x, y)").violations(flags, missing)
+    assert violated.tolist() == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("determines(a, b, city)", "The rule 'r' needs two columns: 'determines(a, b, city)'."),
+        ("exactly_one(a)", "The rule 'r' needs two columns or more: 'exactly_one(a)'."),
+        (
+            "a > 1 if and only if b == 2",
+            "The rule 'r' ties two values, so each side must be `column == value` or `column is "
+            "missing`: 'a > 1 if and only if b == 2'.",
+        ),
+        (
+            "a == 'x' if and only if b == 2",
+            "The rule 'r' compares column 'a' with 'x', but its values are numbers: \"a == 'x' if "
+            'and only if b == 2".',
+        ),
+        (
+            "exactly_one(a, city)",
+            "The rule 'r' is about flags, 0 or 1, but column 'city' holds text: "
+            "'exactly_one(a, city)'.",
+        ),
+    ],
+)
+def test_a_rule_about_columns_that_cannot_be_applied_gets_a_sentence(text, sentence):
+    with pytest.raises(UserError) as error:
+        Rule.parse("r", text).violations(COLUMNS, MISSING)
+    assert str(error.value) == sentence
+
+
 def test_rules_come_from_a_json_file(tmp_path):
     path = tmp_path / "rules.json"
     path.write_text('{"order": "b >= a"}')

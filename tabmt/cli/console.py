@@ -165,6 +165,14 @@ def show_model(name: str, model: "FittedModel") -> None:
         cells = (column.name, column.kind, column.dtype, codes, column.missing, column.reason)
         grid.add_row(*(escape(cell) for cell in cells))
     console.print(grid)
+    schema = model.codec.schema
+    if schema.rules:
+        console.print()
+        rules = Table("rule", "origin", box=None, pad_edge=False)
+        for name, text in schema.rules.items():
+            origin = schema.found[name].reason if name in schema.found else "set in the schema"
+            rules.add_row(escape(text), escape(origin))
+        console.print(rules)
 
 
 def _model_lines(name: str, model: "FittedModel") -> list[str]:

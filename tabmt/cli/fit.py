@@ -31,12 +31,13 @@ log = logging.getLogger(__name__)
 @file_option(
     "--schema", "overrides", help="schema file with your changes, to check and show with the rest"
 )
-@options_from(CodecConfig, only=("missing", "few_values", "find_ids"))
+@options_from(CodecConfig, only=("missing", "few_values", "find_ids", "find_rules"))
 def schema(table: str, output: str | None, overrides: str | None, **settings: Any) -> None:
-    """Show the kind of each column of TABLE, and why.
+    """Show the kind of each column of TABLE, and why, and the relations between columns.
 
     The result is JSON. Edit it and pass it to `fit --schema`; entries that you do not change may be
-    left out. The settings are those of `fit`.
+    left out. Relations that were found are under `rules`: remove those that should not hold in
+    generated rows. The settings are those of `fit`.
 
     \b
     Example:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from tabmt.codec.identifiers import Identifiers
 from tabmt.codec.quantize import How, Quantized, quantize
-from tabmt.config import CodecConfig
+from tabmt.config import CodecConfig, most_bins
 from tabmt.data import text_formats
 from tabmt.data.arrow_types import is_number, is_text, is_time, parse_type, storage_type, value_type
 from tabmt.data.missing import missing_scalar
@@ -39,8 +39,6 @@ log = logging.getLogger(__name__)
 Bounds = tuple[np.ndarray, np.ndarray]  # the lowest and highest number allowed, for each row
 Arrays = Mapping[str, np.ndarray]
 
-LEAST_BINS, MOST_BINS = 10, 100
-ROWS_PER_BIN = 50
 CANDIDATES_PER_BIN = 16
 LAST_RESORT = 1e-6  # weight of a candidate that is taken only if no other satisfies the rules
 
@@ -156,7 +154,7 @@ class ColumnCodec(abc.ABC):
         """The value of each code, if a code has just one."""
         return None
 
-    def at_centres(self) -> "ColumnCodec":
+    def at_centres(self, *, on_grid: bool = False) -> "ColumnCodec":
         """A codec for generation, whose numbers are the centres of bins, as in the paper."""
         return self
 
@@ -253,8 +251,8 @@ class NumericCodec(ColumnCodec):
     def decode_units(self, codes: np.ndarray, decoding: Decoding) -> np.ndarray:
         return self.codes.decode(codes, decoding.rng, decoding.how, decoding.within)
 
-    def at_centres(self) -> "NumericCodec":
-        codes = self.codes.centres_only(exact=self.grid.is_float)
+    def at_centres(self, *, on_grid: bool = False) -> "NumericCodec":
+        codes = self.codes.centres_only(exact=self.grid.is_float and not on_grid)
         return dataclasses.replace(self, codes=codes)
 
     def unseen_error(self, column: Column, known: pa.Array) -> None:
@@ -820,9 +818,7 @@ def fit_codec(typed: TypedColumn, config: CodecConfig, seed: int) -> ColumnCodec
 def _bins(config: CodecConfig, rows: int) -> int:
     # PAPER-DIFF max_bins: the paper's number of clusters does not depend on the table. With only a
     # handful of rows per code, codes cannot be learned, and training would stop before it began.
-    if config.max_bins is not None:
-        return config.max_bins
-    return min(MOST_BINS, max(LEAST_BINS, rows // ROWS_PER_BIN))
+    return most_bins(config.max_bins, rows)
 
 
 # --- with missing values -------------------------------------------------------------------

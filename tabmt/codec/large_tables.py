@@ -40,10 +40,18 @@ def fit_table_codec(
 ) -> TableCodec:
     """The codec of a table of any size, column by column."""
     inference = infer.Inference.of(dataset, config, overrides)
-    rules = inference.overrides.rules
-    codec = TableCodec.fit(inference.columns(dataset), dataset.source, rules, config, seed)
-    if not infer.is_sampled(dataset):
-        return codec
+    codec = TableCodec.fit(inference.columns(dataset), dataset.source, {}, config, seed)
+    if infer.is_sampled(dataset):
+        codec = _with_all_rows(codec, inference, dataset, config, seed)
+    columns = {column.name: column for column in codec.schema.columns}
+    return codec.with_rules(inference.rules(dataset, columns))
+
+
+def _with_all_rows(
+    codec: TableCodec, inference: infer.Inference, dataset: Dataset, config: CodecConfig, seed: int
+) -> TableCodec:
+    """A codec that was fitted on some rows, with all categories, and with the columns anew that
+    differ in the other rows."""
     by_name = {column.name: column for column in codec.schema.columns}
     scan = infer.scan(dataset, by_name, inference.overrides)
     coded = {column.name: column for column in codec.coded}
@@ -54,7 +62,7 @@ def fit_table_codec(
         assert isinstance(own, CategoricalCodec)
         coded[name] = CodedColumn(coded[name].column, own.with_categories(categories))
     columns = tuple(column.column for column in coded.values())
-    return TableCodec(Schema(columns, dataset.source, dict(rules)), tuple(coded.values()))
+    return TableCodec(Schema(columns, dataset.source), tuple(coded.values()))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ codec alone returns them. Nothing here knows about networks.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,14 @@ from tabmt.codec.columns import (
 from tabmt.codec.quantize import How
 from tabmt.config import CodecConfig
 from tabmt.data.dataset import Dataset
-from tabmt.data.schema import Column, Schema, Source, check_names, unknown_column
+from tabmt.data.schema import (
+    Column,
+    Schema,
+    SchemaRules,
+    Source,
+    check_names,
+    unknown_column,
+)
 from tabmt.data.typed_columns import TypedColumn, TypedTable, parse_column
 from tabmt.errors import UserError
 from tabmt.json_files import require
@@ -64,6 +71,9 @@ class TableCodec:
         coded = tuple(fit_column(typed, config, seed) for typed in columns)
         return cls(Schema(tuple(one.column for one in coded), source, dict(rules)), coded)
 
+    def with_rules(self, rules: SchemaRules) -> "TableCodec":
+        return TableCodec(self.schema.with_rules(rules), self.coded)
+
     @cached_property
     def token_columns(self) -> list[CodedColumn]:
         """The columns of the token matrix, in its order."""
@@ -89,10 +99,21 @@ class TableCodec:
             raise UserError(f"{what} {name!r}, {unknown_column(str(name), names)}")
         return self[name]
 
-    def at_centres(self) -> "TableCodec":
+    def at_centres(
+        self, *, on_grid: Collection[str] = (), computed: Collection[str] = ()
+    ) -> "TableCodec":
         """A codec for generation, whose numbers are the centres of bins, as in the paper. Tables
-        are encoded by the codec itself."""
-        coded = (dataclasses.replace(one, codec=one.codec.at_centres()) for one in self.coded)
+        are encoded by the codec itself.
+
+        Columns of which others are computed have their centres on the grid; the others are as they
+        are computed.
+        """
+        coded = []
+        for one in self.coded:
+            codec = one.codec
+            if one.name not in computed:
+                codec = codec.at_centres(on_grid=one.name in on_grid)
+            coded.append(dataclasses.replace(one, codec=codec))
         return TableCodec(self.schema, tuple(coded))
 
     # --- tables to tokens ------------------------------------------------------------------

@@ -37,7 +37,8 @@ from tabmt.data.missing import (
     to_null,
 )
 from tabmt.data.overrides import EDITABLE, Overrides, parse_overrides
-from tabmt.data.schema import Column, Kind, Schema, check_names
+from tabmt.data.relations.find import find_rules
+from tabmt.data.schema import Column, Kind, Schema, SchemaRules, check_names
 from tabmt.data.typed_columns import TypedColumn, declared_categories, parse_column
 from tabmt.data.units import find_decimals, raw_values, time_step, time_too_wide, too_wide
 from tabmt.errors import UserError
@@ -71,7 +72,8 @@ def infer_schema(
     if is_sampled(dataset):
         for name in scan(dataset, columns, inference.overrides).differing:
             columns[name] = inference.column(name, dataset.column(name)).column
-    return Schema(tuple(columns.values()), dataset.source, inference.overrides.rules)
+    schema = Schema(tuple(columns.values()), dataset.source)
+    return schema.with_rules(inference.rules(dataset, columns))
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,14 @@ class Inference:
             if is_sampled(dataset) and self._contradicts_schema_file(name, array):
                 array = dataset.column(name)
             yield self.column(name, array)
+
+    def rules(self, dataset: Dataset, columns: Mapping[str, Column]) -> SchemaRules:
+        """The rules that a user has set, otherwise the relations that the table has."""
+        if self.overrides.rules is not None:
+            return self.overrides.rules
+        return (
+            find_rules(dataset, columns, self.config) if self.config.find_rules else SchemaRules()
+        )
 
     def column(self, name: str, array: pa.ChunkedArray) -> TypedColumn:
         return _infer_column(name, array, self, self.overrides.of(name))

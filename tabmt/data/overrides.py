@@ -12,9 +12,9 @@ from typing import Any, get_args
 
 from tabmt.config import Missing, Quantizer
 from tabmt.data.arrow_types import is_text
-from tabmt.data.schema import Column, Kind, Schema, unknown_column
+from tabmt.data.schema import Column, FoundRule, Kind, Schema, SchemaRules, unknown_column
 from tabmt.errors import UserError
-from tabmt.json_files import read_json
+from tabmt.json_files import convert, read_json
 
 EDITABLE = ("kind", "missing", "missing_text", "decimals", "quantizer", "max_bins")
 
@@ -22,7 +22,7 @@ EDITABLE = ("kind", "missing", "missing_text", "decimals", "quantizer", "max_bin
 @dataclass(frozen=True)
 class Overrides:
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> entries
-    rules: Mapping[str, str] = field(default_factory=dict)
+    rules: SchemaRules | None = None  # None: nothing is said about rules
     missing_text: str | None = None  # of every text column that contains it
 
     def of(self, name: str) -> Mapping[str, Any]:
@@ -30,7 +30,7 @@ class Overrides:
 
     def only(self, name: str) -> "Overrides":
         """What is set for one column, for a table of that column alone."""
-        return Overrides({name: self.of(name)}, {}, self.missing_text)
+        return Overrides({name: self.of(name)}, None, self.missing_text)
 
 
 def read_overrides(schema: Any) -> Mapping[str, Any] | None:
@@ -51,7 +51,7 @@ def parse_overrides(content: Mapping[str, Any] | None, names: Sequence[str]) -> 
             "`tabmt schema TABLE` writes one to start from."
         )
     for key in content:
-        if key not in ("columns", "source", "rules", "missing_text"):
+        if key not in ("columns", "source", "rules", "found", "suggested", "missing_text"):
             raise UserError(
                 f"The schema has an unknown entry {key!r}; it can have: columns, rules, "
                 "missing_text."
@@ -71,14 +71,29 @@ def as_overrides(schema: Schema) -> dict[str, Any]:
         if not is_text(column.type):
             entries.pop("missing_text", None)  # the numbers and dates have already been read
         columns.append({"name": column.name, **entries})
-    return {"columns": columns, "rules": dict(schema.rules)}
+    rules = {"rules": dict(schema.rules)}
+    found = {name: dataclasses.asdict(rule) for name, rule in schema.found.items()}
+    return {"columns": columns, **rules, **({"found": found} if found else {})}
 
 
-def _rules(content: Mapping[str, Any]) -> dict[str, str]:
-    rules = content.get("rules", {})
+def _rules(content: Mapping[str, Any]) -> SchemaRules | None:
+    """The rules of a schema, which replace those that would be found; None if it has no entry."""
+    if "rules" not in content:
+        return None
+    rules = content["rules"]
     if not isinstance(rules, Mapping) or not all(isinstance(rule, str) for rule in rules.values()):
         raise UserError('The rules of a schema have the form {"rules": {"name": "rule", ...}}.')
-    return {str(name): rule for name, rule in rules.items()}
+    try:
+        found = convert(content.get("found", {}), dict[str, FoundRule])
+    except ValueError as error:
+        raise UserError(
+            'The found rules of a schema have the form {"found": {"name": {"share": ...}}}; leave '
+            f"them as `tabmt schema` has written them ({error})."
+        ) from error
+    return SchemaRules(
+        {str(name): rule for name, rule in rules.items()},
+        {name: entry for name, entry in found.items() if name in rules},
+    )
 
 
 def _check_entry(entry: Mapping[str, Any], names: Sequence[str]) -> None:

@@ -58,14 +58,38 @@ class Source:
 
 
 @dataclass(frozen=True)
+class FoundRule:
+    """Why a rule is in a schema although nobody wrote it."""
+
+    share: float  # of the rows in which it holds
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class SchemaRules:
+    """What must hold between the columns of a table."""
+
+    rules: Mapping[str, str] = field(default_factory=dict)  # name -> rule (rules/rule.py)
+    found: Mapping[str, FoundRule] = field(default_factory=dict)  # those that were not written
+    suggested: Mapping[str, float] = field(default_factory=dict)  # rule -> share; not enforced
+
+
+@dataclass(frozen=True)
 class Schema:
     columns: tuple[Column, ...]
     source: Source = Source("arrow")
     rules: Mapping[str, str] = field(default_factory=dict)  # name -> rule (rules/rule.py)
+    found: Mapping[str, FoundRule] = field(default_factory=dict)  # which of them were found
+    suggested: Mapping[str, float] = field(default_factory=dict)  # rule -> share; not enforced
 
     @property
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
+
+    def with_rules(self, rules: SchemaRules) -> "Schema":
+        return dataclasses.replace(
+            self, rules=dict(rules.rules), found=dict(rules.found), suggested=dict(rules.suggested)
+        )
 
     def __getitem__(self, name: str) -> Column:
         return self.columns[self.names.index(name)]
@@ -88,8 +112,10 @@ class Schema:
             entries = dataclasses.asdict(column).items()
             shown = {k: v for k, v in entries if k in ALWAYS_SHOWN or v not in (None, ())}
             columns.append(shown)
-        content = {"columns": columns, "source": dataclasses.asdict(self.source)}
-        return content | ({"rules": dict(self.rules)} if self.rules else {})
+        content: dict[str, Any] = {"columns": columns, "source": dataclasses.asdict(self.source)}
+        found = {name: dataclasses.asdict(rule) for name, rule in self.found.items()}
+        rules = {"rules": dict(self.rules), "found": found, "suggested": dict(self.suggested)}
+        return content | {key: entry for key, entry in rules.items() if entry}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Schema":

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tabmt.config import CodecConfig
 from tabmt.data.dataset import Dataset
 from tabmt.data.infer import infer_schema
 from tabmt.data.overrides import read_overrides
@@ -171,7 +172,9 @@ class RealTables:
     @classmethod
     def read(cls, train: Any, test: Any, valid: Any, schema: Any, seed: int) -> "RealTables":
         dataset = Dataset.open(train)
-        inferred = infer_schema(dataset, overrides=read_overrides(schema))
+        # Only the rules that a user names are scored, so that tables compare whatever else holds.
+        config = CodecConfig(find_rules=False)
+        inferred = infer_schema(dataset, config=config, overrides=read_overrides(schema))
         train_table = dataset.to_table()
         valid_table = None if valid is None else Dataset.open(valid).to_table()
         if test is not None:

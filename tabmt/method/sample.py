@@ -61,6 +61,7 @@ def fill(
     conditioned: Sequence[int] = (),
     column_order: ColumnOrder = RANDOM_ORDER,
     leave: Sequence[int] = (),
+    last: Sequence[int] = (),
     constraint: RowConstraint | None = None,
 ) -> Tensor:
     """Draw a code for every masked cell of one chunk of rows, (B, C) -> (B, C).
@@ -68,11 +69,14 @@ def fill(
     Known cells stay as they are. `temperature` is the paper's tau_u per column, (C,); `allowed`
     holds a weight in [0, 1] for each code of a column. The `conditioned` columns are drawn first
     (only for rows of which nothing is known), those in `leave` are not drawn at all, and
-    `column_order`
-    says which of the others come first and last. A `constraint` restricts the codes row by row.
+    `column_order` says which of the others come first and last; those in `last` come after them. A
+    `constraint` restricts the codes row by row.
     """
     order = draw_order(len(net.sizes), generator, column_order)
     rest = order[~torch.isin(order, torch.tensor([*conditioned, *leave], dtype=torch.int64))]
+    if last:
+        is_last = torch.isin(rest, torch.tensor(last, dtype=torch.int64))
+        rest = torch.cat([rest[~is_last], rest[is_last]])
     allowed = [None] * tokens.shape[1] if allowed is None else allowed
     if conditioned:
         rows = draw_conditioned(

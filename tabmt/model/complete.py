@@ -219,6 +219,7 @@ class Completion:
     ) -> None:
         """The token columns of `leave` are not drawn; `draw` numbers repeated imputations."""
         self._model, self._request, self._leave, self._draw = model, request, leave, draw
+        self._rules = model.rules.for_rows(allow_missing=request.allow_missing)
         self.violations = RuleViolations()
         self._allowed: list[np.ndarray | None] = [None] * len(model.codec.token_columns)
         if not request.allow_missing:
@@ -232,7 +233,7 @@ class Completion:
         """
         if self._sampler is None or not len(tokens):
             return Rows(tokens, {})
-        if self._model.rules.rules:
+        if self._rules.rules:
             return self._fill_under_rules(tokens, table, first_row)
         chunks = []
         for start in range(0, len(tokens), CHUNK_ROWS):
@@ -287,7 +288,7 @@ class Completion:
         model = self._model
         rng = numpy_stream(seed, "rules")
         state = RuleState(
-            model.rules, model.codec, len(rows), rng, allowed=self._allowed, selections={}
+            self._rules, model.codec, len(rows), rng, allowed=self._allowed, selections={}
         )
         for name, (is_given, codes, values) in known.items():
             state.set_known(name, is_given[rows], codes[rows], values.take(pa.array(rows)))
@@ -315,7 +316,7 @@ class Completion:
         model, known = self._model, {}
         for coded in model.codec.coded:
             name = coded.name
-            if name not in model.rules.columns() or name not in table.column_names:
+            if name not in self._rules.columns() or name not in table.column_names:
                 continue
             typed = parse_column(table.column(name), coded.column)
             codes, is_given = np.zeros(len(tokens), np.int64), typed.is_known
@@ -328,7 +329,7 @@ class Completion:
 
     def _most_rows_at_once(self) -> int:
         """Rows whose weights fit in memory: every candidate of every code has one."""
-        columns = self._model.rules.columns()
+        columns = self._rules.columns()
         sizes = [c.size for c in self._model.codec.token_columns if c.name in columns]
         return max(1, MOST_WEIGHTS // (CANDIDATES_PER_BIN * max(sizes, default=1)))
 

@@ -121,9 +121,9 @@ def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions
         _log_unused(options)
         inference = Inference.of(dataset, settings.codec, overrides)
         typed = TypedTable.of(inference.columns(dataset))
-        rules = inference.overrides.rules
-        columns = typed.columns.values()
-        codec = TableCodec.fit(columns, dataset.source, rules, settings.codec, seed)
+        codec = TableCodec.fit(typed.columns.values(), dataset.source, {}, settings.codec, seed)
+        columns = {column.name: column for column in codec.schema.columns}
+        codec = codec.with_rules(inference.rules(dataset, columns))
         return _with_rules(codec, codec.encode(typed), [_values(typed)])
     request = {"schema": overrides, "codec": dataclasses.asdict(settings.codec), "seed": seed}
     return _encode_large(

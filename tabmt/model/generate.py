@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,9 @@ from tabmt.method.column_order import ColumnOrder
 from tabmt.method.networks import FrozenNetwork
 from tabmt.method.sample import ImprobableCondition, RowConstraint, fill
 from tabmt.model.fitted_model import FittedModel
+from tabmt.rules.computed import computable
 from tabmt.rules.enforce import RuleState
+from tabmt.rules.found_rules import FoundRules, FoundRuleState
 from tabmt.rules.redraw import Candidates, redraw
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
@@ -122,6 +124,7 @@ class Sampler:
         column_order: ColumnOrder,
         conditioned: Sequence[int] = (),
         leave: Sequence[int] = (),
+        last: Sequence[int] = (),
         constraint: RowConstraint | None = None,
     ) -> np.ndarray:
         """Draw the masked cells of a chunk, (B, C) -> (B, C), in an order of their own."""
@@ -135,6 +138,7 @@ class Sampler:
                 conditioned=conditioned,
                 column_order=column_order,
                 leave=leave,
+                last=last,
                 constraint=constraint,
             )
         return filled.cpu().numpy()
@@ -149,15 +153,21 @@ def generate_batches(
     """
     span = range(rows) if span is None else span
     if request.decode == "centre":  # also what conditions select and rules try
-        model = dataclasses.replace(model, codec=model.codec.at_centres())
+        sums = [s for s in computable(model.rules, model.codec).values() if s.is_sum]
+        codec = model.codec.at_centres(
+            on_grid={name for step in sums for name in step.sources},
+            computed={step.target for step in sums},
+        )
+        model = dataclasses.replace(model, codec=codec)
     assert span.start % BATCH_ROWS == 0
     if not request.allow_missing:
         for coded in model.codec.coded:
             if coded.codec.is_empty:
                 log.warning("Every value of column %r is missing; it stays so.", coded.name)
-    chunk = _chunk_rows(model, rows)
+    shares = [NewRows(model, request, share.selections) for share in request.shares]
+    chunk = _chunk_rows(model, rows, tries_values=any(share.tries_values for share in shares))
     for first in range(span.start, max(span.stop, 1), BATCH_ROWS):  # no rows are one empty batch
-        batch = _batch(model, min(BATCH_ROWS, span.stop - first), first, chunk, request)
+        batch = _batch(shares, min(BATCH_ROWS, span.stop - first), first, chunk, request)
         yield model.codec.decode(
             batch.tokens,
             seed=request.seed,
@@ -166,24 +176,25 @@ def generate_batches(
         )
 
 
-def _chunk_rows(model: FittedModel, rows: int) -> int:
+def _chunk_rows(model: FittedModel, rows: int, *, tries_values: bool) -> int:
     """Rows with one order, a power of two, so that batches begin with a chunk."""
     if (fixed := model.card.settings.generation.rows_per_order) is not None:
         return fixed
     sizes = model.codec.sizes
-    if model.rules.rules:  # several candidates of each code are tried
+    if tries_values:  # several candidates of each code
         sizes = [CANDIDATES_PER_BIN * size for size in sizes]
     most = min(MOST_CHUNK, MOST_CELLS / max(1, len(sizes)), MOST_WEIGHTS / max(sizes, default=1))
     return int(2 ** round(math.log2(max(LEAST_CHUNK, min(rows / ORDERS, most)))))
 
 
-def _batch(model: FittedModel, rows: int, first: int, chunk: int, request: Request) -> Rows:
+def _batch(
+    shares: "Sequence[NewRows]", rows: int, first: int, chunk: int, request: Request
+) -> Rows:
     """New rows of all shares, mixed."""
     drawn = []
     for index, count in enumerate(row_counts(rows, request.shares)):
         seed = derive(request.seed, "part", index) if index else request.seed
-        share = NewRows(model, request, request.shares[index].selections)
-        drawn.append(share.draw(count, first, chunk, seed))
+        drawn.append(shares[index].draw(count, first, chunk, seed))
     batch = stack(drawn)
     if len(drawn) == 1:
         return batch
@@ -195,6 +206,13 @@ class NewRows:
 
     def __init__(self, model: FittedModel, request: Request, selections: Selections) -> None:
         self._model, self._request, self._selections = model, request, selections
+        self._rules = model.rules.for_rows(allow_missing=request.allow_missing)
+        self._found = FoundRules.of(
+            self._rules,
+            model.codec,
+            conditioned=selections.keys(),
+            allow_missing=request.allow_missing,
+        )
         if model.net is None:
             return
         codec = model.codec
@@ -240,6 +258,11 @@ class NewRows:
             probability[column] = float(shares @ weights)
         return sorted(columns, key=lambda column: probability[column])
 
+    @property
+    def tries_values(self) -> bool:
+        """Whether there are rules that are tried with values of the columns."""
+        return bool(self._rules.rules) and self._found is None
+
     def draw(self, rows: int, first: int, chunk: int, seed: int) -> Rows:
         """Rows chunk by chunk; the first has the number `first` in the whole sample."""
         if self._model.net is None or rows == 0:
@@ -248,7 +271,7 @@ class NewRows:
         for start in range(0, rows, chunk):
             stream = derive(seed, "sample", (first + start) // chunk)
             size = min(chunk, rows - start)
-            if self._model.rules.rules:
+            if self._rules.rules:
                 valid, count = self._valid_chunk(size, stream)
                 chunks.append(valid)
                 drawn += count
@@ -256,7 +279,7 @@ class NewRows:
                 tokens = self._fill(size, stream, None)
                 within = self._bounds(tokens, numpy_stream(stream, "choice"))
                 chunks.append(Rows(tokens, within))
-        if drawn:
+        if drawn > (rows if self._found is not None else 0):
             log.info("rules: drew %s rows to get %s valid ones", f"{drawn:,}", f"{rows:,}")
         return stack(chunks)
 
@@ -268,6 +291,8 @@ class NewRows:
                 allowed=self._allowed,
                 column_order=self._model.column_order,
                 conditioned=self._conditioned,
+                leave=() if self._found is None else self._found.leave,
+                last=() if self._found is None else self._found.last,
                 constraint=constraint,
             )
         except ImprobableCondition as error:
@@ -277,28 +302,16 @@ class NewRows:
         """Rows that satisfy every rule, and how many had to be drawn for them."""
         valid: list[Rows] = []
         drawn = 0
-        state: RuleState | None = None
+        broken = ""
 
         def attempt(number: int, open_slots: np.ndarray) -> Iterable[Candidates]:
-            nonlocal drawn, state
+            nonlocal drawn, broken
             stream = derive(seed, "again", number) if number else seed
             count = len(open_slots)
             size = min(4 * count + 16, max(rows, 64)) if number else count
-            rng = numpy_stream(stream, "rules")
-            model = self._model
-            state = RuleState(
-                model.rules,
-                model.codec,
-                size,
-                rng,
-                allowed=self._allowed,
-                selections=self._selections,
-            )
-            tokens = self._fill(size, stream, state)
-            satisfied = state.satisfied()
-            exact = {name: (units, units) for name, units in state.units.items()}
+            candidates, broken = self._attempt(size, stream)
             drawn += size
-            yield Candidates(Rows(tokens, {**self._bounds(tokens, rng), **exact}), satisfied)
+            yield candidates
 
         def use(slots: np.ndarray, candidates: Candidates, chosen: np.ndarray) -> None:
             valid.append(candidates.rows.take(chosen))
@@ -306,14 +319,28 @@ class NewRows:
         rounds = (lambda slots, n=n: attempt(n, slots) for n in range(MOST_ATTEMPTS))
         still_open = redraw(np.arange(rows), rounds, use)
         if len(still_open):
-            assert state is not None
-            rule = state.most_violated()
             raise UserError(
-                f"Only {rows - len(still_open)} of {rows} rows satisfy the rule {rule.name!r} "
-                f"({rule.text}) after {drawn} draws; relax the conditions, or fit again without "
-                "the rule."
+                f"Only {rows - len(still_open)} of {rows} rows satisfy {broken} after {drawn} "
+                "draws; relax the conditions, or fit again without the rule."
             )
         return stack(valid), drawn
+
+    def _attempt(self, rows: int, seed: int) -> tuple[Candidates, str]:
+        """Rows that are drawn under rules, and what to call a rule that too many violate."""
+        rng = numpy_stream(seed, "rules")
+        given: Any = {"allowed": self._allowed, "selections": self._selections}
+        if self._found is not None:
+            found = FoundRuleState(self._found, rows, rng, **given)
+            tokens, exact, valid = found.finish(self._fill(rows, seed, found))
+            within = {**self._bounds(tokens, rng), **exact}
+            return Candidates(Rows(tokens, within), valid), "the rules that were found in the table"
+        state = RuleState(self._rules, self._model.codec, rows, rng, **given)
+        tokens = self._fill(rows, seed, state)
+        valid = state.satisfied()
+        exact = {name: (units, units) for name, units in state.units.items()}
+        rule = state.most_violated()
+        within = {**self._bounds(tokens, rng), **exact}
+        return Candidates(Rows(tokens, within), valid), f"the rule {rule.name!r} ({rule.text})"
 
     def _bounds(self, tokens: np.ndarray, rng: np.random.Generator) -> dict[str, Bounds]:
         """Where the numbers of conditioned columns must lie."""

@@ -98,7 +98,7 @@ def _rules(codec: TableCodec, tensors: Mapping[str, Tensor]) -> RuleSet:
             )
             assert stored is not None
             combinations[rule.name] = stored.numpy()
-    return RuleSet(rules, combinations)
+    return RuleSet(rules, combinations, frozenset(codec.schema.found))
 
 
 def _network(codec: TableCodec, card: ModelCard, weights: Mapping[str, Tensor]) -> Network:

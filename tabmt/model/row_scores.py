@@ -7,10 +7,14 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from tabmt.codec.table import ScoredCells
 from tabmt.config import check_count
+from tabmt.data.plain_values import plain_values
 from tabmt.errors import UserError
 from tabmt.method import devices, likelihood
 from tabmt.model.fitted_model import FittedModel, token_column
+from tabmt.rules.computed import ComputedCode, codes_of_table, computable
+from tabmt.rules.enforce import NO_CODE
 from tabmt.seeds import derive
 from tabmt.tokens import MASK
 
@@ -68,7 +72,7 @@ def _score_cells(
     model: FittedModel, table: pa.Table, orders: int, seed: int, threads: int
 ) -> CellScores:
     check_count("orders", orders, 1)
-    cells = model.codec.encode_scored(table)
+    cells = _without_computed(model, table, model.codec.encode_scored(table))
     # A value that was never seen is taken to be as rare as one row among those seen and itself.
     unseen_nats = np.log(model.card.rows + 1)
     codes = np.zeros((orders, *cells.tokens.shape))
@@ -84,6 +88,34 @@ def _score_cells(
     return CellScores(codes, cells.log_shares, 0.0 - changed * unseen_nats, changed)
 
 
+def _without_computed(model: FittedModel, table: pa.Table, cells: ScoredCells) -> ScoredCells:
+    """Cells that follow from others count nothing; where they contradict them, they are unseen.
+
+    Columns with missing values are drawn to decide what is missing, so they count as they are.
+    """
+    codec, rules = model.codec, {rule.name: rule for rule in model.rules.rules}
+    tokens, unseen, log_shares = cells.tokens.copy(), cells.unseen.copy(), cells.log_shares.copy()
+    for name, step in computable(model.rules, codec).items():
+        names = (step.target, *step.sources)
+        if any(codec[own].missing_code is not None for own in names):
+            continue
+        target = codec.token_index[step.target]
+        if isinstance(step, ComputedCode):
+            source = cells.tokens[:, codec.token_index[step.source]]
+            known = (source != MASK) & (cells.tokens[:, target] != MASK)
+            violated = known & (step.codes[source] != cells.tokens[:, target])
+        else:
+            plain = {own: plain_values(table.column(own), codec.schema[own]) for own in names}
+            values = {own: pair[0] for own, pair in plain.items()}
+            missing = {own: pair[1] for own, pair in plain.items()}
+            known = ~np.logical_or.reduce(list(missing.values()))
+            violated = known & rules[name].violations(values, missing)
+        unseen[:, target] |= violated
+        tokens[known, target] = MASK
+        log_shares[known, target] = 0.0
+    return ScoredCells(tokens, unseen, log_shares, cells.changed_constants)
+
+
 def predict_proba(model: FittedModel, table: pa.Table, column: str, threads: int) -> pa.Table:
     """The probability of each code of a column given the rest of the row, one column per code."""
     index = token_column(model.codec, column, "column")
@@ -97,6 +129,12 @@ def predict_proba(model: FittedModel, table: pa.Table, column: str, threads: int
         shares = likelihood.probabilities(model.net, _on_device(model, tokens), index)
     known = shares.cpu().numpy()[:, : coded.codec.size]
     known = known / known.sum(1, keepdims=True)
+    for step in computable(model.rules, model.codec).values():
+        if step.target == column:  # certain, given what it follows from
+            codes = codes_of_table(step, model.codec, given, tokens)
+            certain = np.flatnonzero(codes != NO_CODE)
+            known[certain] = 0.0
+            known[certain, codes[certain]] = 1.0
     return pa.table({label: known[:, k] for k, label in enumerate(coded.codec.labels())})
 
 

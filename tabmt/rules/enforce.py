@@ -6,6 +6,7 @@ that satisfy the rule, and the row's number becomes one of those. `a + b == c` i
 last of its columns. A row for which no code is left has failed and is drawn again (redraw.py).
 """
 
+import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from tabmt.data.plain_values import plain_values
 from tabmt.data.schema import Schema, unknown_column
 from tabmt.errors import UserError
 from tabmt.rules.rule import Rule
-from tabmt.tokens import TokenStore
+from tabmt.tokens import MASK, TokenStore
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ class RuleSet:
 
     rules: tuple[Rule, ...] = ()
     combinations: Mapping[str, np.ndarray] = field(default_factory=dict)  # rule -> (n, columns)
+    found: frozenset[str] = frozenset()  # names of rules that nobody wrote
 
     @classmethod
     def from_table(
@@ -56,17 +58,54 @@ class RuleSet:
         combinations = {}
         for rule in rules:
             if rule.is_combination:
-                own = [codec.token_index[n] for n in rule.columns if n in codec.token_index]
-                codes = [tokens.column(index).astype(np.int64) for index in own]
-                none = np.zeros((1, 0), np.int64)
-                combinations[rule.name] = (
-                    np.unique(np.stack(codes, axis=1), axis=0) if codes else none
-                )
-        check_training_rows(rules, codec.schema, columns, len(tokens))
-        return cls(rules, combinations)
+                combinations[rule.name] = _combinations(rule, codec, tokens)
+        found = frozenset(codec.schema.found)
+        check_training_rows(
+            [rule for rule in rules if rule.name not in found], codec.schema, columns, len(tokens)
+        )
+        return cls(rules, combinations, found)
 
     def columns(self) -> set[str]:
         return {name for rule in self.rules for name in rule.columns}
+
+    def for_rows(self, *, allow_missing: bool) -> "RuleSet":
+        """The rules of rows that may have no missing values: those about them do not apply."""
+        if allow_missing:
+            return self
+        rules = tuple(rule for rule in self.rules if not rule.is_about_missing)
+        return dataclasses.replace(self, rules=rules)
+
+
+def _combinations(rule: Rule, codec: TableCodec, tokens: TokenStore) -> np.ndarray:
+    """The combinations of codes that a rule allows, (n, columns)."""
+    names = [name for name in rule.columns if name in codec.token_index]
+    if not names:
+        return np.zeros((1, 0), np.int64)
+    codes = [tokens.column(codec.token_index[name]).astype(np.int64) for name in names]
+    if rule.form == "together" or len(names) == 1:
+        return np.unique(np.stack(codes, axis=1), axis=0)
+    source, target = (codec[name] for name in names)
+    for coded in (source, target):
+        bins = coded.codec.is_bin
+        if bins is not None and bins.any():
+            raise UserError(
+                f"The rule {rule.name!r} names column {coded.name!r}, whose numbers are divided "
+                "into bins; determines() takes columns with one value for each code."
+            )
+    known = (codes[0] < source.codec.size) & (codes[1] < target.codec.size)
+    known &= (codes[0] != MASK) & (codes[1] != MASK)
+    pairs, counts = np.unique(codes[0][known] * target.size + codes[1][known], return_counts=True)
+    order = np.lexsort((-counts, pairs // target.size))
+    of_source, first = np.unique(pairs[order] // target.size, return_index=True)
+    allowed = [np.stack([of_source, pairs[order][first] % target.size], axis=1)]
+    # A row with a missing value cannot violate a rule.
+    if target.missing_code is not None:
+        every = np.arange(source.size)
+        allowed.append(np.stack([every, np.full_like(every, target.missing_code)], axis=1))
+    if source.missing_code is not None:
+        every = np.arange(target.codec.size)
+        allowed.append(np.stack([np.full_like(every, source.missing_code), every], axis=1))
+    return np.concatenate(allowed)
 
 
 def parse_rules(schema: Schema) -> tuple[Rule, ...]:
@@ -89,7 +128,7 @@ def _check_column(rule: Rule, name: str, schema: Schema) -> None:
             f"The rule {rule.name!r} names column {name!r}, which is an id and is not learned; "
             "set its kind in the schema."
         )
-    if rule.is_combination and kind in ("numeric", "datetime"):
+    if rule.form == "together" and kind in ("numeric", "datetime"):
         raise UserError(
             f"The rule {rule.name!r} is about combinations with column {name!r}, which is {kind}; "
             "together() takes categorical columns."

@@ -4,7 +4,10 @@ A rule is an expression over column names with + - * /, comparisons, `in`, `and`
 numbers and quoted text; column names that are not plain words are put in backticks. `if A then B`
 holds where A does not. A row with a missing value in a column of the rule cannot violate it.
 `matches(column, 'pattern')` holds where a whole text matches a regular expression.
-`together(city, country)` allows only the combinations that occur in the training table.
+`together(city, country)` allows only the combinations that occur in the training table, and
+`determines(city, country)` only one country for each city. `exactly_one(a, b, c)` holds where one
+of several flags is set. `A if and only if B` ties a value of one column to a value of another;
+there, `column is missing` counts like a value.
 """
 
 import ast
@@ -13,7 +16,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 
@@ -36,24 +39,45 @@ COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 PLACEHOLDER = "__column"
 BACKTICKS = re.compile(r"`([^`]+)`")
-TOGETHER = re.compile(r"^\s*together\((.+)\)\s*$", re.S)
+Form = Literal["expression", "together", "determines", "exactly_one", "tie"]
+ABOUT_COLUMNS = re.compile(r"^\s*(together|determines|exactly_one)\((.+)\)\s*$", re.S)
+IF_AND_ONLY_IF = re.compile(r"^(.*?)\s+if\s+and\s+only\s+if\s+(.*)$", re.S)
+IS_MISSING = re.compile(r"^\s*(\w+)\s+is\s+missing\s*$")
 SINGLE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
 TEXT = re.compile(r"""("[^"]*"|'[^']*')""")
 IF_THEN = re.compile(r"^\s*if\s+(.*?)\s+then\s+(.*)$", re.S)
 
 
 @dataclass(frozen=True)
+class Event:
+    """A column has a value; None: it is missing."""
+
+    column: str
+    value: float | str | None
+
+    def occurs(self, values: np.ndarray, missing: np.ndarray) -> Any:
+        """Where the event occurs among floats or words, of which some are missing."""
+        if self.value is None:
+            return missing
+        value = _as_kind(self.value, values.dtype.kind)
+        if values.dtype.kind == "U":
+            return (values == value) & ~missing
+        return np.isclose(values, value, rtol=1e-9, atol=1e-12) & ~missing
+
+
+@dataclass(frozen=True)
 class Rule:
     """`trees` is one expression that must hold, or a condition and what must hold under it.
 
-    A rule without trees is about combinations: the values of its columns must have occurred
-    together in training.
+    Rules of the other forms are about columns as a whole, or about two events.
     """
 
     name: str
     text: str
     trees: tuple[ast.expr, ...]
     columns: tuple[str, ...]
+    form: Form = "expression"
+    events: tuple[Event, ...] = ()  # that occur together, in a rule that ties them
 
     @classmethod
     def parse(cls, name: str, text: str) -> "Rule":
@@ -74,11 +98,17 @@ class Rule:
             return in_backticks[int(word.removeprefix(PLACEHOLDER))]
 
         plain = BACKTICKS.sub(replace, text)
-        if match := TOGETHER.match(plain):
-            names = [original(word.strip()) for word in match[1].split(",")]
+        if match := ABOUT_COLUMNS.match(plain):
+            names = [original(word.strip()) for word in match[2].split(",")]
             if len(set(names)) < 2:
                 raise UserError(f"The rule {name!r} needs two columns or more: {text!r}.")
-            return cls(name, text, (), tuple(names))
+            form: Any = match[1]
+            if form == "determines" and len(names) != 2:
+                raise UserError(f"The rule {name!r} needs two columns: {text!r}.")
+            return cls(name, text, (), tuple(names), form)
+        if match := IF_AND_ONLY_IF.match(plain):
+            events = tuple(_parse_event(name, text, side, original) for side in match.groups())
+            return cls(name, text, (), tuple(event.column for event in events), "tie", events)
         trees = _parse_trees(name, text, plain)
         columns: list[str] = []
         for tree in trees:
@@ -92,8 +122,13 @@ class Rule:
 
     @property
     def is_combination(self) -> bool:
-        """Whether the rule is about combinations: `together(...)`."""
-        return not self.trees
+        """Whether the rule is about combinations: `together(...)`, `determines(...)`."""
+        return self.form in ("together", "determines")
+
+    @property
+    def is_about_missing(self) -> bool:
+        """Whether the rule says when a value is missing."""
+        return any(event.value is None for event in self.events)
 
     def violations(
         self, columns: Mapping[str, np.ndarray], missing: Mapping[str, np.ndarray]
@@ -105,6 +140,12 @@ class Rule:
                 raise UserError(
                     f"The rule {self.name!r} names a column {name!r} that does not exist."
                 )
+        if self.form == "tie":
+            one, two = (self._occurs(event, columns, missing) for event in self.events)
+            return one != two
+        if self.form == "exactly_one":
+            violated: Any = functools.reduce(operator.add, self._flags(columns)) != 1
+            return self._known(violated, missing)
         try:
             with np.errstate(divide="ignore", invalid="ignore"):
                 results = [np.asarray(self._value(tree, columns)) for tree in self.trees]
@@ -118,10 +159,33 @@ class Rule:
                 f"{self.text!r}."
             )
         holds = results[0] if len(results) == 1 else ~results[0] | results[1]
-        violated = ~holds
+        return self._known(~holds, missing)
+
+    def _occurs(
+        self, event: Event, columns: Mapping[str, np.ndarray], missing: Mapping[str, np.ndarray]
+    ) -> Any:
+        try:
+            return event.occurs(columns[event.column], missing[event.column])
+        except ValueError as error:
+            raise UserError(
+                f"The rule {self.name!r} compares column {event.column!r} with {event.value!r}, "
+                f"but its values are numbers: {self.text!r}."
+            ) from error
+
+    def _known(self, violated: Any, missing: Mapping[str, np.ndarray]) -> Any:
+        """A row with a missing value cannot violate a rule."""
         for name in self.columns:
             violated = violated & ~missing[name]
         return violated
+
+    def _flags(self, columns: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        for name in self.columns:
+            if columns[name].dtype.kind == "U":
+                raise UserError(
+                    f"The rule {self.name!r} is about flags, 0 or 1, but column {name!r} holds "
+                    f"text: {self.text!r}."
+                )
+        return [(columns[name] != 0).astype(np.int64) for name in self.columns]
 
     def equations(self) -> list[ast.Compare]:
         """The equations `left == right` in the rule."""
@@ -210,6 +274,28 @@ class Rule:
                 raise TypeError("`is` compares nothing here; use ==")
             left = right
         return functools.reduce(np.logical_and, results)
+
+
+def _parse_event(name: str, text: str, side: str, original: Callable[[str], str]) -> Event:
+    """One side of `A if and only if B`: `column == value`, or `column is missing`."""
+    if match := IS_MISSING.match(side):
+        return Event(original(match[1]), None)
+    (tree,) = _parse_trees(name, text, side)
+    match tree:
+        case ast.Compare(
+            left=ast.Name(id=column), ops=[ast.Eq()], comparators=[ast.Constant(value=value)]
+        ) if isinstance(value, int | float | str):
+            return Event(original(column), value)
+        case ast.Compare(
+            left=ast.Name(id=column),
+            ops=[ast.Eq()],
+            comparators=[ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=value))],
+        ) if isinstance(value, int | float):
+            return Event(original(column), -value)
+    raise UserError(
+        f"The rule {name!r} ties two values, so each side must be `column == value` or `column is "
+        f"missing`: {text!r}."
+    )
 
 
 def _parse_trees(name: str, text: str, plain: str) -> tuple[ast.expr, ...]:

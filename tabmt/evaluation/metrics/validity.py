@@ -1,5 +1,8 @@
 """Does the synthetic table have the types, ranges and categories of the real one? Rules too."""
 
+from collections import Counter
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -40,6 +43,14 @@ def type_differences(real: pa.Table, synthetic: pa.Table) -> dict[str, str]:
 
 def rule_violation_share(rule: Rule, table: pa.Table, schema: Schema, train: pa.Table) -> float:
     """Share of rows that violate a rule. Combinations are those of the training table."""
+    if rule.form == "determines":
+        rows, seen = (_combinations(t, schema, rule.columns) for t in (table, train))
+        usual: dict[str, str] = {}
+        counts = {pair: count for pair, count in Counter(seen).items() if None not in pair}
+        for source, target in sorted(counts, key=lambda pair: (-counts[pair], pair[1])):
+            usual.setdefault(source, target)
+        wrong = sum(None not in row and usual.get(row[0]) != row[1] for row in rows)
+        return float(wrong / max(len(rows), 1))
     if rule.is_combination:
         rows, seen = (_combinations(t, schema, rule.columns) for t in (table, train))
         known = set(seen)
@@ -51,7 +62,7 @@ def rule_violation_share(rule: Rule, table: pa.Table, schema: Schema, train: pa.
     return float(np.mean(rule.violations(values, missing)))
 
 
-def _combinations(table: pa.Table, schema: Schema, names: tuple[str, ...]) -> list[tuple[str, ...]]:
+def _combinations(table: pa.Table, schema: Schema, names: tuple[str, ...]) -> list[tuple[Any, ...]]:
     for name in names:
         if name not in schema.names or name not in table.column_names:
             raise UserError(f"A rule names a column {name!r} that does not exist.")
