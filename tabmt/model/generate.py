@@ -22,6 +22,7 @@ from tabmt.config import MOST_ROWS_PER_ORDER, Decode, is_number
 from tabmt.errors import UserError
 from tabmt.method import devices
 from tabmt.method.column_order import ColumnOrder
+from tabmt.method.compiled_sample import compile_network
 from tabmt.method.networks import FrozenNetwork
 from tabmt.method.sample import ImprobableCondition, RowConstraint, fill
 from tabmt.model.fitted_model import FittedModel
@@ -38,6 +39,7 @@ ORDERS = 64
 LEAST_CHUNK, MOST_CHUNK = 64, 4096  # rows that share one order of columns
 MOST_CELLS, MOST_WEIGHTS = 2**16, 2**22  # of a chunk: its cache and its weights are bounded
 BATCH_ROWS = MOST_ROWS_PER_ORDER  # rows that are decoded and written at a time
+LEAST_COMPILED = 20_000  # rows for which loading compiled kernels is worthwhile
 MOST_ATTEMPTS = 50  # to draw rows that satisfy every rule
 
 
@@ -108,9 +110,10 @@ def without_missing(codec: TableCodec) -> list[np.ndarray | None]:
 class Sampler:
     """Fills chunks of rows with a model's network."""
 
-    def __init__(self, model: FittedModel, request: Request) -> None:
+    def __init__(self, model: FittedModel, request: Request, *, compiled: bool = False) -> None:
         assert model.net is not None
         self._net, self._request = FrozenNetwork(model.net), request
+        self._compiled = compile_network(model.net) if compiled else None
         self._device = next(model.net.parameters()).device
 
     def fill(
@@ -136,6 +139,7 @@ class Sampler:
                 column_order=column_order,
                 leave=leave,
                 constraint=constraint,
+                compiled=self._compiled,
             )
         return filled.cpu().numpy()
 
@@ -156,8 +160,13 @@ def generate_batches(
             if coded.codec.is_empty:
                 log.warning("Every value of column %r is missing; it stays so.", coded.name)
     chunk = _chunk_rows(model, rows)
+    # Whether kernels are used depends on all rows, not on the span, as their rounding is different.
+    shares = [
+        NewRows(model, request, share.selections, compiled=rows >= LEAST_COMPILED)
+        for share in request.shares
+    ]
     for first in range(span.start, max(span.stop, 1), BATCH_ROWS):  # no rows are one empty batch
-        batch = _batch(model, min(BATCH_ROWS, span.stop - first), first, chunk, request)
+        batch = _batch(shares, min(BATCH_ROWS, span.stop - first), first, chunk, request)
         yield model.codec.decode(
             batch.tokens,
             seed=request.seed,
@@ -177,13 +186,14 @@ def _chunk_rows(model: FittedModel, rows: int) -> int:
     return int(2 ** round(math.log2(max(LEAST_CHUNK, min(rows / ORDERS, most)))))
 
 
-def _batch(model: FittedModel, rows: int, first: int, chunk: int, request: Request) -> Rows:
+def _batch(
+    shares: Sequence["NewRows"], rows: int, first: int, chunk: int, request: Request
+) -> Rows:
     """New rows of all shares, mixed."""
     drawn = []
     for index, count in enumerate(row_counts(rows, request.shares)):
         seed = derive(request.seed, "part", index) if index else request.seed
-        share = NewRows(model, request, request.shares[index].selections)
-        drawn.append(share.draw(count, first, chunk, seed))
+        drawn.append(shares[index].draw(count, first, chunk, seed))
     batch = stack(drawn)
     if len(drawn) == 1:
         return batch
@@ -193,7 +203,9 @@ def _batch(model: FittedModel, rows: int, first: int, chunk: int, request: Reque
 class NewRows:
     """Draws new rows under one set of conditions."""
 
-    def __init__(self, model: FittedModel, request: Request, selections: Selections) -> None:
+    def __init__(
+        self, model: FittedModel, request: Request, selections: Selections, *, compiled: bool
+    ) -> None:
         self._model, self._request, self._selections = model, request, selections
         if model.net is None:
             return
@@ -210,7 +222,8 @@ class NewRows:
         # Given values first, then restricted columns, then the rest, as the network was trained:
         # any set of cells may be known.
         self._conditioned = single + self._rarest_first(ranges)
-        self._sampler = Sampler(model, request)
+        usable = compiled and not self._conditioned and not model.rules.rules
+        self._sampler = Sampler(model, request, compiled=usable)
 
     def _combined(self, name: str, weights: np.ndarray, column: int) -> np.ndarray:
         """The weights of a condition, without the missing code if none is allowed."""
