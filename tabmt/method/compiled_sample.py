@@ -1,12 +1,14 @@
 """New rows from the any-order network, with compiled kernels: the same distribution, faster.
 
-`CompiledRows` takes the place of prefix_merging.RowBatch when nothing is known of the rows. What is
-different: LayerNorm is folded into the next layer; matrix products are in bfloat16 where the
-processor has instructions for it; the first block is computed once per code, not per row; and a
-token's keys and values stay where they were computed, so that merging rows moves only indices.
+`draw_chunks` does what sample.fill does, where nothing is known of the rows. What is different:
+LayerNorm is folded into the next layer; matrix products are in bfloat16 where the processor has
+instructions for it; the first block is computed once per code, not per row; a token's keys and
+values stay where they were computed, so that merging rows moves only indices; and several chunks
+are drawn side by side.
 """
 
 import logging
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +18,6 @@ from torch.nn import functional as F
 
 from tabmt.method.any_order import AnyOrderNetwork
 from tabmt.method.blocks import Block
-from tabmt.method.draw_codes import LEAST_FLOAT32
-from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +53,13 @@ class CompiledNetwork:
             tables = net.tables()
             self.inputs, self.next_positions = tables.inputs, net.next_positions
             self.offsets = net.embedding.offsets.tolist()
-            self.blocks = [_folded_block(block, self.dtype) for block in blocks]
-            # Logits stay in float32: as the inputs of a softmax they must be precise.
+            # The first block has few rows. Logits are in float32, because the softmax of large ones
+            # needs the precision.
+            self.blocks = [
+                _folded_block(block, torch.float32 if index == 0 else self.dtype, self.dtype)
+                for index, block in enumerate(blocks)
+            ]
             self.outputs = [_folded(net.norm, *layer) for layer in tables.outputs]
-
-    def can_draw(self, tokens: Tensor, temperature: Tensor) -> bool:
-        """Whether all cells are masked, and no temperature needs the precision of float64."""
-        return bool((tokens == MASK).all()) and bool((temperature > LEAST_FLOAT32).all())
 
 
 def compile_network(net: nn.Module) -> CompiledNetwork | None:
@@ -81,125 +81,157 @@ def has_bfloat16() -> bool:
     return supported is not None and bool(supported())
 
 
-class CompiledRows:
-    """A chunk of new rows that is being filled: distinct prefixes, and the rows of each.
+class Chunk(NamedTuple):
+    """New rows that are drawn with one order of columns."""
 
-    The rows of prefix p are `row_ids[starts[p] : starts[p + 1]]`. Its tokens have their keys and
-    values in the rows `places[p]` of the caches: one row per code in the first block, and one per
-    prefix of that step in the others.
+    order: Sequence[int]
+    generator: torch.Generator
+    tokens: np.ndarray  # (C, B), filled by `draw_chunks`
+
+
+def draw_chunks(
+    net: CompiledNetwork,
+    chunks: Sequence[Chunk],
+    *,
+    temperature: Tensor,
+    allowed: Sequence[Tensor | None],
+) -> None:
+    """Fill chunks side by side: at each step every chunk draws the next column of its order.
+
+    The matrix products of all chunks are one; only the layers of single columns, the first and the
+    last, are computed for each chunk. The orders must have the same number of columns.
     """
+    state = _State(net, [chunk.tokens.shape[1] for chunk in chunks], len(chunks[0].order))
+    with torch.inference_mode():
+        for step in range(len(chunks[0].order)):
+            before = [chunk.order[step - 1] if step else None for chunk in chunks]
+            outputs = state.advance(before, [chunk.order[step] for chunk in chunks])
+            for chunk, rows, x in zip(chunks, state.rows, outputs, strict=True):
+                column = chunk.order[step]
+                logits, weights = net.outputs[column](x), allowed[column]  # (P, K)
+                if weights is not None:
+                    logits += weights.log() * float(temperature[column])
+                rows.draw(logits, float(temperature[column]), chunk)
+                chunk.tokens[column] = rows.drawn
+            state.split()
 
-    def __init__(
-        self,
-        net: CompiledNetwork,
-        count: int,
-        *,
-        temperature: Tensor,
-        generator: torch.Generator,
-    ) -> None:
-        self._net, self._temperature, self._generator = net, temperature, generator
-        columns, width = len(net.sizes), net.inputs.shape[1]
-        self._tokens = np.full((columns, count), MASK)
-        self._row_ids, self._starts = np.arange(count), np.array([0, count])
-        self._before: int | None = None  # the column that was drawn last ...
-        self._codes = np.zeros(1, np.int32)  # ... and its code, (P,)
-        self._step = 0
-        most = max(net.sizes) if count else 0
-        self._first_cache = torch.empty(columns * min(most, count), 2 * width, dtype=net.dtype)
-        self._first_used = self._used = 0
-        self._caches = [
-            torch.empty(columns * count, 2 * width, dtype=net.dtype) for _ in net.blocks[1:]
-        ]
-        self._first_places = np.zeros((1, columns), np.int32)  # (P, T)
-        self._places = np.zeros((1, columns), np.int32)  # (P, T)
 
-    def __len__(self) -> int:
-        return len(self._row_ids)
+class _Rows:
+    """The rows of one chunk, by prefix: that of prefix p are row_ids[starts[p] : starts[p + 1]]."""
 
-    @property
-    def tokens(self) -> Tensor:
-        """(B, C), MASK where nothing is drawn yet."""
-        return torch.from_numpy(self._tokens).T
+    def __init__(self, count: int) -> None:
+        self.row_ids, self.starts = np.arange(count), np.array([0, count])
+        self.codes = np.zeros(1, np.int32)  # (P,) the last code of each prefix
+        self.parents = np.zeros(1, np.int32)  # (P,) the prefix without that code
 
-    def codes(self, column: int) -> Tensor:
-        """(B,) codes of a column that was drawn."""
-        return torch.from_numpy(self._tokens[column])
-
-    def draw(self, column: int, allowed: Tensor | None = None) -> None:
-        """Draw a column; `allowed` is a weight in [0, 1] per code, (K,)."""
+    def draw(self, logits: Tensor, temperature: float, chunk: Chunk) -> None:
         from tabmt.method.kernels import draw_and_split
 
-        with torch.inference_mode():
-            logits = self._logits(column)  # (P, K)
-            if allowed is not None:
-                logits += allowed.log() * float(self._temperature[column])
-            uniform = torch.rand(len(self), generator=self._generator, dtype=torch.float64)
-        rows = len(self)
-        parents, codes = np.empty(rows, np.int32), np.empty(rows, np.int32)
-        starts = np.empty(rows + 1, np.int64)
-        count = draw_and_split(
+        count = len(self.row_ids)
+        uniform = torch.rand(count, generator=chunk.generator, dtype=torch.float64)
+        codes, parents = np.empty(count, np.int32), np.empty(count, np.int32)
+        starts, self.drawn = np.empty(count + 1, np.int64), np.empty(count, np.int64)
+        prefixes = draw_and_split(
             logits.numpy(),
-            np.float32(1 / float(self._temperature[column])),
+            np.float32(1 / temperature),
             uniform.numpy(),
-            self._starts,
-            self._row_ids,
-            self._tokens[column],
+            self.starts,
+            self.row_ids,
+            self.drawn,
             parents,
             codes,
             starts,
         )
-        if count > len(self._starts) - 1:
-            self._first_places = self._first_places[parents[:count]]
-            self._places = self._places[parents[:count]]
-        self._before, self._codes, self._starts = column, codes[:count], starts[: count + 1]
+        self.codes, self.parents = codes[:prefixes], parents[:prefixes]
+        self.starts = starts[: prefixes + 1]
 
-    def _logits(self, column: int) -> Tensor:
-        """Logits of the next column for every prefix, (P, K)."""
-        net, step = self._net, self._step
-        inputs, input_rows = self._inputs(column)  # (N, D) and (P,)
-        normed = F.layer_norm(inputs, inputs.shape[1:]).to(net.dtype)
+
+class _State:
+    """The prefixes of all chunks, one chunk after the other, and the keys and values of each token.
+
+    A prefix has them in the rows `places` of the caches: one row per code of the column before in
+    the first block, one per prefix of that step in the other blocks.
+    """
+
+    def __init__(self, net: CompiledNetwork, counts: Sequence[int], steps: int) -> None:
+        self._net, self._step = net, 0
+        self.rows = [_Rows(count) for count in counts]
+        width = net.inputs.shape[1]
+        in_first = sum(min(count, max(net.sizes)) for count in counts) * steps
+        sizes = [in_first] + [sum(counts) * steps] * (len(net.blocks) - 1)
+        self._caches = [torch.empty(size, 2 * width, dtype=net.dtype) for size in sizes]
+        self._used = [0] * len(sizes)
+        # (P, T) of the first block, and of the others
+        self._places = [np.zeros((len(counts), steps), np.int32) for _ in range(2)]
+
+    def advance(self, before: Sequence[int | None], columns: Sequence[int]) -> list[Tensor]:
+        """One more token for each prefix: what the next column is predicted from, (P, D)."""
+        net, kernels = self._net, self._net.kernels
+        inputs, input_rows = self._inputs(before, columns)  # (N, D) and (P,)
         x = F.embedding(torch.from_numpy(input_rows), inputs)  # (P, D)
-        out = torch.empty(x.shape, dtype=net.dtype)
-        width = x.shape[1]
-        every = np.arange(len(x), dtype=np.int32)
+        count, width = x.shape
+        every = np.arange(count, dtype=np.int32)
+        hidden = torch.zeros(_padded(count), width, dtype=net.dtype)
+        normed = F.layer_norm(inputs, (width,))
         for index, block in enumerate(net.blocks):
-            projected = block.queries_keys_values(normed)  # (N, 3 D), then (P, 3 D)
-            if index == 0:
-                cache, places, rows = self._first_cache, self._first_places, input_rows
-                used = self._first_used
-                places[:, step] = used + rows
-            else:
-                cache, places, rows = self._caches[index - 1], self._places, every
-                used = self._used
-                places[:, step] = used + rows
-            cache[used : used + len(projected)] = projected[:, width:]
-            net.kernels.attend(
-                _numpy(projected), rows, _numpy(cache), places, step + 1, _numpy(out)
+            projected = block.queries_keys_values(normed).to(net.dtype)  # (N or P, 3 D)
+            size, rows = (len(inputs), input_rows) if index == 0 else (count, every)
+            cache, used = self._caches[index], self._used[index]
+            cache[used : used + size] = projected[:size, width:]
+            self._used[index] += size
+            places = self._places[min(index, 1)]
+            places[:, self._step] = rows + used
+            kernels.attend(
+                _numpy(projected), rows, _numpy(cache), places, self._step + 1, _numpy(hidden)
             )
-            net.kernels.add_and_normalise(_numpy(x), _numpy(block.attention_out(out)), _numpy(out))
-            change = block.mlp_out(F.gelu(block.mlp_in(out)))
-            normed = out if index + 1 < len(net.blocks) else torch.empty_like(x)
-            net.kernels.add_and_normalise(_numpy(x), _numpy(change), _numpy(normed))
-        self._first_used += len(inputs)
-        self._used += len(x)
+            change = block.attention_out(hidden)
+            kernels.add_and_normalise(_numpy(x), _numpy(change), _numpy(hidden))
+            change = block.mlp_out(F.gelu(block.mlp_in(hidden)))
+            is_last = index + 1 == len(net.blocks)
+            normed = torch.empty_like(x) if is_last else hidden  # the output layer is in float32
+            kernels.add_and_normalise(_numpy(x), _numpy(change), _numpy(normed))
         self._step += 1
-        return net.outputs[column](normed)
+        return list(torch.split(normed, [len(rows.codes) for rows in self.rows]))
 
-    def _inputs(self, column: int) -> tuple[Tensor, np.ndarray]:
-        """The distinct inputs of a step, (N, D), and that of each prefix, (P,).
+    def split(self) -> None:
+        """Continue with the prefixes of the rows as they are now."""
+        parents, first = [], 0
+        for rows, count in zip(self.rows, self._counts, strict=True):
+            parents.append(rows.parents + first)
+            first += count
+        self._places = [places[np.concatenate(parents)] for places in self._places]
 
-        One for each code of the column before, unless there are fewer prefixes than codes.
+    def _inputs(
+        self, before: Sequence[int | None], columns: Sequence[int]
+    ) -> tuple[Tensor, np.ndarray]:
+        """The distinct inputs of a step, (N, D), and which of them each prefix has, (P,).
+
+        There is one for each code of the column before, unless a chunk has fewer prefixes.
         """
-        net, before = self._net, self._before
-        if before is None:  # the start token
-            inputs, rows = net.inputs[-1:], self._codes
-        elif net.sizes[before] <= len(self._codes):
-            first = net.offsets[before]
-            inputs, rows = net.inputs[first : first + net.sizes[before]], self._codes
-        else:
-            inputs = net.inputs[torch.from_numpy(self._codes) + net.offsets[before]]
-            rows = np.arange(len(self._codes), dtype=np.int32)
-        return inputs + net.next_positions[column], rows
+        net, first = self._net, 0
+        inputs, input_rows = [], []
+        self._counts = [len(rows.codes) for rows in self.rows]
+        for rows, previous, column in zip(self.rows, before, columns, strict=True):
+            codes = rows.codes
+            if previous is None:
+                table = net.inputs[-1:]  # the start token
+            elif net.sizes[previous] <= len(codes):
+                start = net.offsets[previous]
+                table = net.inputs[start : start + net.sizes[previous]]
+            else:
+                table = net.inputs[torch.from_numpy(codes) + net.offsets[previous]]
+                codes = np.arange(len(codes), dtype=np.int32)
+            inputs.append(table + net.next_positions[column])
+            input_rows.append(codes + np.int32(first))
+            first += len(table)
+        return torch.cat(inputs), np.concatenate(input_rows)
+
+
+def _padded(rows: int) -> int:
+    """At least so many rows. For every new shape PyTorch prepares a product anew, which takes as
+    long as a hundred rows; so there are few shapes."""
+    step = max(16, 2 ** (rows.bit_length() - 4))
+    return -(-rows // step) * step
 
 
 def _numpy(x: Tensor) -> np.ndarray:
@@ -212,8 +244,8 @@ def _folded(norm: nn.LayerNorm, weight: Tensor, bias: Tensor) -> Linear:
     return Linear(weight * norm.weight, bias + weight @ norm.bias)
 
 
-def _folded_block(block: Block, dtype: torch.dtype) -> FoldedBlock:
-    width, head = block.attention_out.weight.shape[0], 0
+def _folded_block(block: Block, first: torch.dtype, dtype: torch.dtype) -> FoldedBlock:
+    width = len(block.attention_out.weight)
     head = width // block.heads
     # The kernel wants the heads to alternate: number i belongs to head i % heads.
     order = torch.arange(width).view(block.heads, head).T.flatten()
@@ -228,4 +260,10 @@ def _folded_block(block: Block, dtype: torch.dtype) -> FoldedBlock:
         _folded(block.mlp_norm, block.mlp_in.weight, block.mlp_in.bias),
         Linear(block.mlp_out.weight, block.mlp_out.bias),
     )
-    return FoldedBlock(*(Linear(*(x.to(dtype).contiguous() for x in layer)) for layer in layers))
+    types = (first, dtype, dtype, dtype)
+    return FoldedBlock(
+        *(
+            Linear(*(parameter.to(of_layer).contiguous() for parameter in layer))
+            for layer, of_layer in zip(layers, types, strict=True)
+        )
+    )

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from tabmt.method.column_order import RANDOM_ORDER, ColumnOrder
-from tabmt.method.compiled_sample import CompiledNetwork, CompiledRows
 from tabmt.method.networks import Source
 from tabmt.method.prefix_merging import RowBatch
 from tabmt.tokens import MASK
@@ -63,20 +62,18 @@ def fill(
     column_order: ColumnOrder = RANDOM_ORDER,
     leave: Sequence[int] = (),
     constraint: RowConstraint | None = None,
-    compiled: CompiledNetwork | None = None,
 ) -> Tensor:
     """Draw a code for every masked cell of one chunk of rows, (B, C) -> (B, C).
 
     Known cells stay as they are. `temperature` is the paper's tau_u per column, (C,); `allowed`
     holds a weight in [0, 1] for each code of a column. The `conditioned` columns are drawn first
     (only for rows of which nothing is known), those in `leave` are not drawn at all, and
-    `column_order` says which of the others come first and last. A `constraint` restricts the codes
-    row by row. `compiled` is the same network for new rows without a constraint, only faster.
+    `column_order`
+    says which of the others come first and last. A `constraint` restricts the codes row by row.
     """
     order = draw_order(len(net.sizes), generator, column_order)
     rest = order[~torch.isin(order, torch.tensor([*conditioned, *leave], dtype=torch.int64))]
     allowed = [None] * tokens.shape[1] if allowed is None else allowed
-    rows: RowBatch | CompiledRows
     if conditioned:
         rows = draw_conditioned(
             net, len(tokens), conditioned, allowed, temperature, generator, tokens.device
@@ -84,8 +81,6 @@ def fill(
         for column in conditioned:
             if constraint is not None:
                 constraint.drawn(column, rows.codes(column).cpu().numpy())
-    elif compiled is not None and constraint is None and compiled.can_draw(tokens, temperature):
-        rows = CompiledRows(compiled, len(tokens), temperature=temperature, generator=generator)
     else:
         rows = RowBatch(net, tokens, temperature=temperature, generator=generator)
     for column in rest.tolist():

@@ -22,9 +22,10 @@ from tabmt.config import MOST_ROWS_PER_ORDER, Decode, is_number
 from tabmt.errors import UserError
 from tabmt.method import devices
 from tabmt.method.column_order import ColumnOrder
-from tabmt.method.compiled_sample import compile_network
+from tabmt.method.compiled_sample import Chunk, compile_network, draw_chunks
+from tabmt.method.draw_codes import LEAST_FLOAT32
 from tabmt.method.networks import FrozenNetwork
-from tabmt.method.sample import ImprobableCondition, RowConstraint, fill
+from tabmt.method.sample import ImprobableCondition, RowConstraint, draw_order, fill
 from tabmt.model.fitted_model import FittedModel
 from tabmt.rules.enforce import RuleState
 from tabmt.rules.redraw import Candidates, redraw
@@ -40,6 +41,7 @@ LEAST_CHUNK, MOST_CHUNK = 64, 4096  # rows that share one order of columns
 MOST_CELLS, MOST_WEIGHTS = 2**16, 2**22  # of a chunk: its cache and its weights are bounded
 BATCH_ROWS = MOST_ROWS_PER_ORDER  # rows that are decoded and written at a time
 LEAST_COMPILED = 20_000  # rows for which loading compiled kernels is worthwhile
+ROWS_AT_ONCE = 8192  # of the chunks that are drawn side by side with compiled kernels
 MOST_ATTEMPTS = 50  # to draw rows that satisfy every rule
 
 
@@ -139,9 +141,38 @@ class Sampler:
                 column_order=column_order,
                 leave=leave,
                 constraint=constraint,
-                compiled=self._compiled,
             )
         return filled.cpu().numpy()
+
+    def fill_new(
+        self,
+        sizes: Sequence[int],
+        seeds: Sequence[int],
+        *,
+        allowed: Sequence[np.ndarray | None],
+        column_order: ColumnOrder,
+    ) -> Iterator[np.ndarray]:
+        """Draw all cells of chunks of new rows, (B, C) each: several at once, if compiled."""
+        columns = len(self._net.sizes)
+        if self._compiled is None:
+            for size, seed in zip(sizes, seeds, strict=True):
+                blank = np.full((size, columns), MASK)
+                yield self.fill(blank, seed, allowed=allowed, column_order=column_order)
+            return
+        weights = [None if w is None else torch.from_numpy(w) for w in allowed]
+        chunks = []
+        for size, seed in zip(sizes, seeds, strict=True):
+            generator = torch.Generator().manual_seed(seed)
+            order = draw_order(columns, generator, column_order).tolist()
+            chunks.append(Chunk(order, generator, np.full((columns, size), MASK)))
+        at_once = max(1, ROWS_AT_ONCE // max(sizes))
+        for first in range(0, len(chunks), at_once):
+            group = chunks[first : first + at_once]
+            with devices.threads(self._request.threads):
+                draw_chunks(
+                    self._compiled, group, temperature=self._request.temperature, allowed=weights
+                )
+            yield from (chunk.tokens.T for chunk in group)
 
 
 def generate_batches(
@@ -222,8 +253,9 @@ class NewRows:
         # Given values first, then restricted columns, then the rest, as the network was trained:
         # any set of cells may be known.
         self._conditioned = single + self._rarest_first(ranges)
-        usable = compiled and not self._conditioned and not model.rules.rules
-        self._sampler = Sampler(model, request, compiled=usable)
+        unrestricted = not self._conditioned and not model.rules.rules
+        precise = bool((request.temperature > LEAST_FLOAT32).all())  # enough in float32
+        self._sampler = Sampler(model, request, compiled=compiled and unrestricted and precise)
 
     def _combined(self, name: str, weights: np.ndarray, column: int) -> np.ndarray:
         """The weights of a condition, without the missing code if none is allowed."""
@@ -257,23 +289,29 @@ class NewRows:
         """Rows chunk by chunk; the first has the number `first` in the whole sample."""
         if self._model.net is None or rows == 0:
             return Rows(np.zeros((rows, len(self._request.temperature)), np.int64), {})
-        chunks, drawn = [], 0
-        for start in range(0, rows, chunk):
-            stream = derive(seed, "sample", (first + start) // chunk)
-            size = min(chunk, rows - start)
-            if self._model.rules.rules:
-                valid, count = self._valid_chunk(size, stream)
-                chunks.append(valid)
-                drawn += count
-            else:
-                tokens = self._fill(size, stream, None)
-                within = self._bounds(tokens, numpy_stream(stream, "choice"))
-                chunks.append(Rows(tokens, within))
-        if drawn:
-            log.info("rules: drew %s rows to get %s valid ones", f"{drawn:,}", f"{rows:,}")
-        return stack(chunks)
+        starts = range(0, rows, chunk)
+        sizes = [min(chunk, rows - start) for start in starts]
+        streams = [derive(seed, "sample", (first + start) // chunk) for start in starts]
+        if self._model.rules.rules:
+            valid, drawn = zip(*map(self._valid_chunk, sizes, streams), strict=True)
+            log.info("rules: drew %s rows to get %s valid ones", f"{sum(drawn):,}", f"{rows:,}")
+            return stack(valid)
+        if self._conditioned:
+            filled: Iterable[np.ndarray] = map(self._fill, sizes, streams)
+        else:
+            filled = self._sampler.fill_new(
+                sizes, streams, allowed=self._allowed, column_order=self._model.column_order
+            )
+        return stack(
+            [
+                Rows(tokens, self._bounds(tokens, numpy_stream(stream, "choice")))
+                for tokens, stream in zip(filled, streams, strict=True)
+            ]
+        )
 
-    def _fill(self, rows: int, seed: int, constraint: RowConstraint | None) -> np.ndarray:
+    def _fill(
+        self, rows: int, seed: int, constraint: RowConstraint | None = None
+    ) -> np.ndarray:
         try:
             return self._sampler.fill(
                 np.full((rows, len(self._allowed)), MASK),
