@@ -21,6 +21,8 @@ from tabmt.method.blocks import Block
 
 log = logging.getLogger(__name__)
 
+MLP_ROWS = 2048  # whose activations inside the MLP stay in the processor's cache
+
 
 class Linear(NamedTuple):
     weight: Tensor
@@ -186,10 +188,12 @@ class _State:
             )
             change = block.attention_out(hidden)
             kernels.add_and_normalise(_numpy(x), _numpy(change), _numpy(hidden))
-            change = block.mlp_out(F.gelu(block.mlp_in(hidden)))
             is_last = index + 1 == len(net.blocks)
             normed = torch.empty_like(x) if is_last else hidden  # the output layer is in float32
-            kernels.add_and_normalise(_numpy(x), _numpy(change), _numpy(normed))
+            parts = zip(*(each.split(MLP_ROWS) for each in (x, hidden, normed)), strict=False)
+            for part, inputs_of_part, out in parts:
+                change = block.mlp_out(F.gelu(block.mlp_in(inputs_of_part)))
+                kernels.add_and_normalise(_numpy(part), _numpy(change), _numpy(out))
         self._step += 1
         return list(torch.split(normed, [len(rows.codes) for rows in self.rows]))
 
