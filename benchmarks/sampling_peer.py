@@ -94,7 +94,7 @@ def compare(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
             for _ in range(arguments.turns):
                 speeds["argn"].append(argn.rows_per_cpu_second(rows))
                 speeds["ours"].append(ours.rows_per_cpu_second(rows))
-                speeds["without kernels"].append(ours.rows_per_cpu_second(rows, kernels=False))
+            speeds["without kernels"].append(ours.rows_per_cpu_second(rows, kernels=False))
             measured[str(rows)] = speeds
         ours.close()
         argn.close()
@@ -103,7 +103,7 @@ def compare(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "rows": len(train),
         "columns": len(train.columns),
         "fit_cpu_seconds": {"ours": ours.report["cpu_seconds"], "argn": argn.report["cpu_seconds"]},
-        "argn_versions": argn.report["versions"],
+        "generator_versions": {"ours": ours.report["versions"], "argn": argn.report["versions"]},
         "rows_per_cpu_second": {},
         "ratio": {},
         "ratio_without_kernels": {},

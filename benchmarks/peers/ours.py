@@ -63,7 +63,8 @@ def main() -> None:
 
 def serve(model: TabMT) -> None:
     """Draw rows as requested, with compiled kernels or without, and print the CPU seconds."""
-    print(json.dumps({"cpu_seconds": time.process_time()}), flush=True)
+    versions = {name: importlib.metadata.version(name) for name in ("tabmt", "torch", "numba")}
+    print(json.dumps({"cpu_seconds": time.process_time(), "versions": versions}), flush=True)
     least = generate.LEAST_COMPILED
     for number, line in enumerate(sys.stdin):
         request = json.loads(line)

@@ -110,36 +110,37 @@ def draw_chunks(
             outputs = state.advance(before, [chunk.order[step] for chunk in chunks])
             for chunk, rows, x in zip(chunks, state.rows, outputs, strict=True):
                 column = chunk.order[step]
-                logits, weights = net.outputs[column](x), allowed[column]  # (P, K)
-                if weights is not None:
-                    logits += weights.log() * float(temperature[column])
-                rows.draw(logits, float(temperature[column]), chunk)
-                chunk.tokens[column] = rows.drawn
+                logits = net.outputs[column](x)  # (P, K)
+                logits /= float(temperature[column])
+                if (weights := allowed[column]) is not None:
+                    logits += weights.log()
+                rows.draw(logits, chunk.generator, chunk.tokens[column])
             state.split()
 
 
 class _Rows:
-    """The rows of one chunk, by prefix: that of prefix p are row_ids[starts[p] : starts[p + 1]]."""
+    """The rows of a chunk, by prefix: those of prefix p are row_ids[starts[p] : starts[p + 1]]."""
 
     def __init__(self, count: int) -> None:
         self.row_ids, self.starts = np.arange(count), np.array([0, count])
         self.codes = np.zeros(1, np.int32)  # (P,) the last code of each prefix
         self.parents = np.zeros(1, np.int32)  # (P,) the prefix without that code
 
-    def draw(self, logits: Tensor, temperature: float, chunk: Chunk) -> None:
+    def draw(self, logits: Tensor, generator: torch.Generator, drawn: np.ndarray) -> None:
+        """Draw a code for each row into `drawn`, (B,); rows with another code have another
+        prefix from now on."""
         from tabmt.method.kernels import draw_and_split
 
         count = len(self.row_ids)
-        uniform = torch.rand(count, generator=chunk.generator, dtype=torch.float64)
+        uniform = torch.rand(count, generator=generator, dtype=torch.float64)
         codes, parents = np.empty(count, np.int32), np.empty(count, np.int32)
-        starts, self.drawn = np.empty(count + 1, np.int64), np.empty(count, np.int64)
+        starts = np.empty(count + 1, np.int64)
         prefixes = draw_and_split(
             logits.numpy(),
-            np.float32(1 / temperature),
             uniform.numpy(),
             self.starts,
             self.row_ids,
-            self.drawn,
+            drawn,
             parents,
             codes,
             starts,
@@ -190,7 +191,9 @@ class _State:
             kernels.add_and_normalise(_numpy(x), _numpy(change), _numpy(hidden))
             is_last = index + 1 == len(net.blocks)
             normed = torch.empty_like(x) if is_last else hidden  # the output layer is in float32
-            parts = zip(*(each.split(MLP_ROWS) for each in (x, hidden, normed)), strict=False)
+            parts = zip(
+                *(torch.split(each, MLP_ROWS) for each in (x, hidden, normed)), strict=False
+            )
             for part, inputs_of_part, out in parts:
                 change = block.mlp_out(F.gelu(block.mlp_in(inputs_of_part)))
                 kernels.add_and_normalise(_numpy(part), _numpy(change), _numpy(out))
@@ -234,7 +237,7 @@ class _State:
 def _padded(rows: int) -> int:
     """At least so many rows. For every new shape PyTorch prepares a product anew, which takes as
     long as a hundred rows; so there are few shapes."""
-    step = max(16, 2 ** (rows.bit_length() - 4))
+    step = 1 << max(4, rows.bit_length() - 4)
     return -(-rows // step) * step
 
 

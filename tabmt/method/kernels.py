@@ -23,13 +23,18 @@ FEW = 24  # so many rows are sorted by insertion, more by counting
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    return njit(cache=True, nogil=True, fastmath={"reassoc", "nsz", "contract", "arcp", "nnan"})(function)
+    """Compile at the first call. Sums may be rounded in any order; infinite numbers are allowed."""
+    options = {"nogil": True, "fastmath": {"reassoc", "nsz", "contract", "arcp", "nnan"}}
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder for the compiled code can be written
+        return njit(**options)(function)
 
 
 # --- single numbers ------------------------------------------------------------------------
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def widen(typing_context: Any, x: Any) -> Any:
     """float32, or the upper half of one as uint16, to float32."""
 
@@ -42,7 +47,7 @@ def widen(typing_context: Any, x: Any) -> Any:
     return types.float32(x), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def narrow(typing_context: Any, x: Any, like: Any) -> Any:
     """float32 to the type of `like`: float32, or uint16 as the upper half, rounded to even."""
 
@@ -58,7 +63,7 @@ def narrow(typing_context: Any, x: Any, like: Any) -> Any:
     return like(types.float32, like), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def float_of_bits(typing_context: Any, bits: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], ir.FloatType())
@@ -66,7 +71,7 @@ def float_of_bits(typing_context: Any, bits: Any) -> Any:
     return types.float32(types.int32), generate
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
+@intrinsic(prefer_literal=True)
 def floats_on_stack(typing_context: Any, count: Any) -> Any:
     """A pointer to so many float32. The compiler knows that nothing else points there, so it can
     hold them in registers, and need not check whether arrays overlap."""
@@ -78,7 +83,7 @@ def floats_on_stack(typing_context: Any, count: Any) -> Any:
     return types.CPointer(types.float32)(count), generate
 
 
-@njit(inline="always", fastmath={"contract"})  # type: ignore[untyped-decorator]
+@njit(inline="always", fastmath={"contract"})
 def exponential(x: Any) -> Any:
     """exp of a float32 that is 0 or less, to 2e-7 of its value; 0 below LEAST_EXPONENT."""
     bounded = max(x, LEAST_EXPONENT)
@@ -147,13 +152,11 @@ def _pick(builder: Any, vector: Any, positions: Sequence[int]) -> Any:
 
 def _signature(context: Any, *arguments: Any) -> Any:
     numbers, cached, scores, width, heads = (arguments[i] for i in (0, 1, 3, 6, 7))
-    return types.void(
-        numbers, cached, types.int32, scores, types.int64, types.int64, width, heads
-    )
+    return types.void(numbers, cached, types.int32, scores, types.int64, types.int64, width, heads)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def score(context, query, cached, place, scores, step, first, width, heads):  # type: ignore[no-untyped-def]
+@intrinsic(prefer_literal=True)
+def score(context, query, cached, place, scores, step, first, width, heads):
     """scores[step, first : first + heads] = query . key of each head; the key is in
     cached[place]."""
     count, size = heads.literal_value, width.literal_value
@@ -175,13 +178,11 @@ def score(context, query, cached, place, scores, step, first, width, heads):  # 
         _store(builder, total, _address(context, builder, scores, *arguments[3:6]), 0)
         return context.get_dummy_value()
 
-    return _signature(
-        context, query, cached, place, scores, step, first, width, heads
-    ), generate
+    return _signature(context, query, cached, place, scores, step, first, width, heads), generate
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]
-def add_weighted(context, mixed, cached, place, scores, step, first, width, heads):  # type: ignore[no-untyped-def]
+@intrinsic(prefer_literal=True)
+def add_weighted(context, mixed, cached, place, scores, step, first, width, heads):
     """mixed += the value in cached[place], weighted by scores[step, first : first + heads]."""
     count, size = heads.literal_value, width.literal_value
     lanes = _lanes(size, count)
@@ -199,9 +200,7 @@ def add_weighted(context, mixed, cached, place, scores, step, first, width, head
             _store(builder, builder.fadd(before, product, flags=INEXACT), arguments[0], offset)
         return context.get_dummy_value()
 
-    return _signature(
-        context, mixed, cached, place, scores, step, first, width, heads
-    ), generate
+    return _signature(context, mixed, cached, place, scores, step, first, width, heads), generate
 
 
 # --- the network ---------------------------------------------------------------------------
@@ -217,7 +216,7 @@ class NetworkKernels(NamedTuple):
 @cache
 def network_kernels(width: int, heads: int) -> NetworkKernels:
     @compiled
-    def attend(queries, query_rows, cached, places, steps, out):  # type: ignore[no-untyped-def]
+    def attend(queries, query_rows, cached, places, steps, out):
         """Attention of one token per row over its earlier tokens and itself.
 
         Row i has the query `queries[query_rows[i]]`, already scaled, and its tokens have their key
@@ -265,7 +264,7 @@ def network_kernels(width: int, heads: int) -> NetworkKernels:
                     out[first + row, i] = narrow(mixed_numbers[i], out[0, 0])
 
     @compiled
-    def add_and_normalise(x, change, out):  # type: ignore[no-untyped-def]
+    def add_and_normalise(x, change, out):
         """x += change, and LayerNorm of the sum, without its affine part, into `out`; (B, width)"""
         for row in range(len(x)):
             total = np.float32(0.0)
@@ -288,12 +287,13 @@ def network_kernels(width: int, heads: int) -> NetworkKernels:
 
 
 @compiled
-def draw_and_split(logits, sharpness, uniform, starts, row_ids, drawn, parents, codes, next_starts):  # type: ignore[no-untyped-def]
+def draw_and_split(logits, uniform, starts, row_ids, drawn, parents, codes, next_starts):
     """Draw a code for each row, and group the rows by prefix and code.
 
-    Prefix p has the rows `row_ids[starts[p] : starts[p + 1]]`, which draw from
-    softmax(logits[p] * sharpness). Writes the codes into `drawn`, by row; sorts `row_ids`; writes
-    the parent, the code and the first row of each prefix after the draw, and returns their number.
+    Prefix p has the rows `row_ids[starts[p] : starts[p + 1]]`, which draw from softmax(logits[p]);
+    each has a number from U(0, 1) in `uniform`, (B,). Writes the codes into `drawn`, by row; sorts
+    `row_ids`; writes the parent, the code and the first row of each prefix after the draw, and
+    returns how many prefixes there are.
     """
     prefixes, size = logits.shape
     blocks = (size + BLOCK - 1) // BLOCK
@@ -308,7 +308,7 @@ def draw_and_split(logits, sharpness, uniform, starts, row_ids, drawn, parents, 
         for k in range(1, size):
             largest = logits[prefix, k] if logits[prefix, k] > largest else largest
         for k in range(size):
-            weights[k] = exponential((logits[prefix, k] - largest) * sharpness)
+            weights[k] = exponential(logits[prefix, k] - largest)
         total = np.float64(0.0)
         for block in range(blocks):
             block_sum = np.float32(0.0)

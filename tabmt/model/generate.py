@@ -41,7 +41,7 @@ LEAST_CHUNK, MOST_CHUNK = 64, 4096  # rows that share one order of columns
 MOST_CELLS, MOST_WEIGHTS = 2**16, 2**22  # of a chunk: its cache and its weights are bounded
 BATCH_ROWS = MOST_ROWS_PER_ORDER  # rows that are decoded and written at a time
 LEAST_COMPILED = 20_000  # rows for which loading compiled kernels is worthwhile
-ROWS_AT_ONCE = 8192  # of the chunks that are drawn side by side with compiled kernels
+ROWS_AT_ONCE, CELLS_AT_ONCE = 2**13, 2**17  # most that compiled kernels draw side by side
 MOST_ATTEMPTS = 50  # to draw rows that satisfy every rule
 
 
@@ -165,7 +165,7 @@ class Sampler:
             generator = torch.Generator().manual_seed(seed)
             order = draw_order(columns, generator, column_order).tolist()
             chunks.append(Chunk(order, generator, np.full((columns, size), MASK)))
-        at_once = max(1, ROWS_AT_ONCE // max(sizes))
+        at_once = max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // columns) // max(sizes))
         for first in range(0, len(chunks), at_once):
             group = chunks[first : first + at_once]
             with devices.threads(self._request.threads):
@@ -309,9 +309,7 @@ class NewRows:
             ]
         )
 
-    def _fill(
-        self, rows: int, seed: int, constraint: RowConstraint | None = None
-    ) -> np.ndarray:
+    def _fill(self, rows: int, seed: int, constraint: RowConstraint | None = None) -> np.ndarray:
         try:
             return self._sampler.fill(
                 np.full((rows, len(self._allowed)), MASK),
