@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -196,14 +197,27 @@ def generate_batches(
         NewRows(model, request, share.selections, compiled=rows >= LEAST_COMPILED)
         for share in request.shares
     ]
-    for first in range(span.start, max(span.stop, 1), BATCH_ROWS):  # no rows are one empty batch
-        batch = _batch(shares, min(BATCH_ROWS, span.stop - first), first, chunk, request)
+    firsts = range(span.start, max(span.stop, 1), BATCH_ROWS)  # no rows are one empty batch
+    drawn = (
+        _batch(shares, min(BATCH_ROWS, span.stop - first), first, chunk, request)
+        for first in firsts
+    )
+    for first, batch in zip(firsts, _ahead(drawn), strict=True):
         yield model.codec.decode(
             batch.tokens,
             seed=request.seed,
             first_row=first,
             within=batch.within,
         )
+
+
+def _ahead(batches: Iterator[Rows]) -> Iterator[Rows]:
+    """The same batches, each drawn in a thread while the one before is decoded and written."""
+    with ThreadPoolExecutor(1, "draw") as pool:
+        drawing = pool.submit(next, batches, None)
+        while (batch := drawing.result()) is not None:
+            drawing = pool.submit(next, batches, None)
+            yield batch
 
 
 def _chunk_rows(model: FittedModel, rows: int) -> int:
