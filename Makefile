@@ -29,6 +29,7 @@ docs: .venv/dev  ## regenerate the pages that follow from the code
 bench: .venv/eval  ## both networks beside TabularARGN, into benchmarks/results (DATA=folder of tables)
 	$(BIN)/python -m benchmarks.speed --data $(or $(DATA),../shared/data)
 	$(BIN)/python -m benchmarks.sampling --data $(or $(DATA),../shared/data)
+	$(BIN)/python -m benchmarks.sampling_peer --data $(or $(DATA),../shared/data)
 
 clean:     ## remove what the targets made
 	rm -rf .venv demo build *.egg-info
@@ -42,7 +43,7 @@ clean:     ## remove what the targets made
 	@touch $@
 
 .venv/eval: .venv/tabmt
-	$(PIP) -e '.[eval]'
+	$(PIP) -e '.[eval,fast]'
 	@touch $@
 
 # sdmetrics is there to check our metrics against; it asks for pandas < 3 but does without.

@@ -2,14 +2,17 @@
 
     python argn.py TRAIN.parquet ROWS OUTPUT.parquet --threads N --seed S
 
-Prints one line of JSON: seconds to fit and to sample, peak memory, versions.
+Prints one line of JSON: seconds to fit and to sample, peak memory, versions. With --serve it then
+draws the rows that each line of its input asks for, and prints the CPU seconds of each.
 """
 
 import argparse
 import importlib.metadata
 import json
 import resource
+import sys
 import time
+from typing import Any
 
 import pandas as pd
 import torch
@@ -23,16 +26,21 @@ def main() -> None:
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--samples", type=int, default=1, help="samples to write, concatenated")
+    parser.add_argument("--epochs", type=int, default=100, help="the most; 100 is its default")
+    parser.add_argument("--serve", action="store_true", help="draw rows on request")
     arguments = parser.parse_args()
     from mostlyai.engine import TabularARGN, set_random_state
 
     torch.set_num_threads(arguments.threads)
     set_random_state(arguments.seed)
     table = pd.read_parquet(arguments.train)
-    model = TabularARGN(device="cpu", verbose=0)
+    model = TabularARGN(device="cpu", verbose=0, max_epochs=arguments.epochs)
     started = time.perf_counter()
     model.fit(table)
     fitted = time.perf_counter()
+    if arguments.serve:
+        serve(model)
+        return
     samples = [model.sample(n_samples=arguments.rows) for _ in range(arguments.samples)]
     sampled = time.perf_counter()
     pd.concat(samples)[list(table.columns)].to_parquet(arguments.output, index=False)
@@ -40,11 +48,21 @@ def main() -> None:
         "fit_seconds": fitted - started,
         "sample_seconds": sampled - fitted,
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "versions": {
-            name: importlib.metadata.version(name) for name in ("mostlyai-engine", "torch")
-        },
+        "versions": versions(),
     }
     print(json.dumps(report))
+
+
+def serve(model: Any) -> None:
+    print(json.dumps({"cpu_seconds": time.process_time(), "versions": versions()}), flush=True)
+    for line in sys.stdin:
+        started = time.process_time()
+        model.sample(n_samples=json.loads(line)["rows"])
+        print(json.dumps({"cpu_seconds": time.process_time() - started}), flush=True)
+
+
+def versions() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in ("mostlyai-engine", "torch")}
 
 
 if __name__ == "__main__":

@@ -3,18 +3,20 @@
     python -m benchmarks.peers.ours TRAIN.parquet ROWS OUTPUT.parquet --threads N --seed S \
         --network NAME --minutes M [--target COLUMN]
 
-Prints one line of JSON, like the other generators in this folder.
+Prints one line of JSON, like the other generators in this folder, and takes requests with --serve.
 """
 
 import argparse
 import importlib.metadata
 import json
 import resource
+import sys
 import time
 
 import pandas as pd
 
 from tabmt import TabMT
+from tabmt.model import generate
 
 
 def main() -> None:
@@ -28,6 +30,7 @@ def main() -> None:
     parser.add_argument("--network", required=True, help="any-order or masked")
     parser.add_argument("--minutes", type=float, required=True, help="training time")
     parser.add_argument("--target", help="column that will be predicted; it is generated last")
+    parser.add_argument("--serve", action="store_true", help="draw rows on request")
     arguments = parser.parse_args()
     table = pd.read_parquet(arguments.train)
     settings = {"threads": arguments.threads, "target": arguments.target}
@@ -37,6 +40,9 @@ def main() -> None:
     started = time.perf_counter()
     model.fit(table)
     fitted = time.perf_counter()
+    if arguments.serve:
+        serve(model)
+        return
     samples = [
         model.sample(arguments.rows, seed=arguments.seed + 1000 * number)
         for number in range(arguments.samples)
@@ -53,6 +59,19 @@ def main() -> None:
         "versions": {name: importlib.metadata.version(name) for name in ("tabmt", "torch")},
     }
     print(json.dumps(report))
+
+
+def serve(model: TabMT) -> None:
+    """Draw rows as requested, with compiled kernels or without, and print the CPU seconds."""
+    versions = {name: importlib.metadata.version(name) for name in ("tabmt", "torch", "numba")}
+    print(json.dumps({"cpu_seconds": time.process_time(), "versions": versions}), flush=True)
+    least = generate.LEAST_COMPILED
+    for number, line in enumerate(sys.stdin):
+        request = json.loads(line)
+        generate.LEAST_COMPILED = least if request.get("kernels", True) else sys.maxsize
+        started = time.process_time()
+        model.sample(request["rows"], seed=number)
+        print(json.dumps({"cpu_seconds": time.process_time() - started}), flush=True)
 
 
 if __name__ == "__main__":

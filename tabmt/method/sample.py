@@ -72,11 +72,8 @@ def fill(
     `column_order` says which of the others come first and last; those in `last` come after them. A
     `constraint` restricts the codes row by row.
     """
-    order = draw_order(len(net.sizes), generator, column_order)
-    rest = order[~torch.isin(order, torch.tensor([*conditioned, *leave], dtype=torch.int64))]
-    if last:
-        is_last = torch.isin(rest, torch.tensor(last, dtype=torch.int64))
-        rest = torch.cat([rest[~is_last], rest[is_last]])
+    not_drawn = [*conditioned, *leave]
+    rest = draw_order(len(net.sizes), generator, column_order, leave=not_drawn, last=last)
     allowed = [None] * tokens.shape[1] if allowed is None else allowed
     if conditioned:
         rows = draw_conditioned(
@@ -96,18 +93,26 @@ def fill(
 
 
 def draw_order(
-    columns: int, generator: torch.Generator, column_order: ColumnOrder = RANDOM_ORDER
+    columns: int,
+    generator: torch.Generator,
+    column_order: ColumnOrder = RANDOM_ORDER,
+    *,
+    leave: Sequence[int] = (),
+    last: Sequence[int] = (),
 ) -> Tensor:
-    """A random order of the columns, (C,).
+    """A random order of the columns, (C,), without those in `leave`; those in `last` end it.
 
     All orders are equally likely, so the sets of masked cells on the way are those of training
     (eq. 3), unless some columns are to come first or last.
     """
     order = torch.randperm(columns, generator=generator, device=generator.device)
-    if (last := column_order.last) is not None:
-        order = torch.cat([order[order != last], order.new_tensor([last])])
+    if (target := column_order.last) is not None:
+        order = torch.cat([order[order != target], order.new_tensor([target])])
     first = torch.isin(order, order.new_tensor(column_order.first))
-    return torch.cat([order[first], order[~first]])
+    order = torch.cat([order[first], order[~first]])
+    order = order[~torch.isin(order, order.new_tensor(leave))]
+    is_last = torch.isin(order, order.new_tensor(last))
+    return torch.cat([order[~is_last], order[is_last]])
 
 
 # --- conditions on several columns ---------------------------------------------------------

@@ -7,6 +7,7 @@ import dataclasses
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,8 +23,10 @@ from tabmt.config import MOST_ROWS_PER_ORDER, Decode, is_number
 from tabmt.errors import UserError
 from tabmt.method import devices
 from tabmt.method.column_order import ColumnOrder
+from tabmt.method.compiled_sample import Chunk, compile_network, draw_chunks
+from tabmt.method.draw_codes import LEAST_FLOAT32
 from tabmt.method.networks import FrozenNetwork
-from tabmt.method.sample import ImprobableCondition, RowConstraint, fill
+from tabmt.method.sample import ImprobableCondition, RowConstraint, draw_order, fill
 from tabmt.model.fitted_model import FittedModel
 from tabmt.rules.computed import computable
 from tabmt.rules.enforce import RuleState
@@ -40,6 +43,8 @@ ORDERS = 64
 LEAST_CHUNK, MOST_CHUNK = 64, 4096  # rows that share one order of columns
 MOST_CELLS, MOST_WEIGHTS = 2**16, 2**22  # of a chunk: its cache and its weights are bounded
 BATCH_ROWS = MOST_ROWS_PER_ORDER  # rows that are decoded and written at a time
+LEAST_COMPILED = 20_000  # rows for which loading compiled kernels is worthwhile
+ROWS_AT_ONCE, CELLS_AT_ONCE = 2**13, 2**17  # most that compiled kernels draw side by side
 MOST_ATTEMPTS = 50  # to draw rows that satisfy every rule
 
 
@@ -110,10 +115,15 @@ def without_missing(codec: TableCodec) -> list[np.ndarray | None]:
 class Sampler:
     """Fills chunks of rows with a model's network."""
 
-    def __init__(self, model: FittedModel, request: Request) -> None:
+    def __init__(self, model: FittedModel, request: Request, *, compiled: bool = False) -> None:
         assert model.net is not None
         self._net, self._request = FrozenNetwork(model.net), request
+        self._compiled = compile_network(model.net) if compiled else None
         self._device = next(model.net.parameters()).device
+
+    @property
+    def is_compiled(self) -> bool:
+        return self._compiled is not None
 
     def fill(
         self,
@@ -143,6 +153,38 @@ class Sampler:
             )
         return filled.cpu().numpy()
 
+    def fill_new(
+        self,
+        sizes: Sequence[int],
+        seeds: Sequence[int],
+        *,
+        allowed: Sequence[np.ndarray | None],
+        column_order: ColumnOrder,
+        leave: Sequence[int] = (),
+        last: Sequence[int] = (),
+    ) -> Iterator[np.ndarray]:
+        """Draw the cells of chunks of new rows, (B, C) each: several at once, if compiled."""
+        columns = len(self._net.sizes)
+        order_of: Any = {"column_order": column_order, "leave": leave, "last": last}
+        if self._compiled is None:
+            for size, seed in zip(sizes, seeds, strict=True):
+                yield self.fill(np.full((size, columns), MASK), seed, allowed=allowed, **order_of)
+            return
+        weights = [None if w is None else torch.from_numpy(w) for w in allowed]
+        chunks = []
+        for size, seed in zip(sizes, seeds, strict=True):
+            generator = torch.Generator().manual_seed(seed)
+            order = draw_order(columns, generator, **order_of).tolist()
+            chunks.append(Chunk(order, generator, np.full((columns, size), MASK)))
+        at_once = max(1, min(ROWS_AT_ONCE, CELLS_AT_ONCE // columns) // max(sizes))
+        for first in range(0, len(chunks), at_once):
+            group = chunks[first : first + at_once]
+            with devices.threads(self._request.threads):
+                draw_chunks(
+                    self._compiled, group, temperature=self._request.temperature, allowed=weights
+                )
+            yield from (chunk.tokens.T for chunk in group)
+
 
 def generate_batches(
     model: FittedModel, rows: int, request: Request, span: range | None = None
@@ -164,16 +206,33 @@ def generate_batches(
         for coded in model.codec.coded:
             if coded.codec.is_empty:
                 log.warning("Every value of column %r is missing; it stays so.", coded.name)
-    shares = [NewRows(model, request, share.selections) for share in request.shares]
+    # Whether kernels are used depends on all rows, not on the span, as their rounding is different.
+    shares = [
+        NewRows(model, request, share.selections, compiled=rows >= LEAST_COMPILED)
+        for share in request.shares
+    ]
     chunk = _chunk_rows(model, rows, tries_values=any(share.tries_values for share in shares))
-    for first in range(span.start, max(span.stop, 1), BATCH_ROWS):  # no rows are one empty batch
-        batch = _batch(shares, min(BATCH_ROWS, span.stop - first), first, chunk, request)
+    firsts = range(span.start, max(span.stop, 1), BATCH_ROWS)  # no rows are one empty batch
+    drawn = (
+        _batch(shares, min(BATCH_ROWS, span.stop - first), first, chunk, request)
+        for first in firsts
+    )
+    for first, batch in zip(firsts, _ahead(drawn), strict=True):
         yield model.codec.decode(
             batch.tokens,
             seed=request.seed,
             first_row=first,
             within=batch.within,
         )
+
+
+def _ahead(batches: Iterator[Rows]) -> Iterator[Rows]:
+    """The same batches, each drawn in a thread while the one before is decoded and written."""
+    with ThreadPoolExecutor(1, "draw") as pool:
+        drawing = pool.submit(next, batches, None)
+        while (batch := drawing.result()) is not None:
+            drawing = pool.submit(next, batches, None)
+            yield batch
 
 
 def _chunk_rows(model: FittedModel, rows: int, *, tries_values: bool) -> int:
@@ -188,7 +247,7 @@ def _chunk_rows(model: FittedModel, rows: int, *, tries_values: bool) -> int:
 
 
 def _batch(
-    shares: "Sequence[NewRows]", rows: int, first: int, chunk: int, request: Request
+    shares: Sequence["NewRows"], rows: int, first: int, chunk: int, request: Request
 ) -> Rows:
     """New rows of all shares, mixed."""
     drawn = []
@@ -204,7 +263,9 @@ def _batch(
 class NewRows:
     """Draws new rows under one set of conditions."""
 
-    def __init__(self, model: FittedModel, request: Request, selections: Selections) -> None:
+    def __init__(
+        self, model: FittedModel, request: Request, selections: Selections, *, compiled: bool
+    ) -> None:
         self._model, self._request, self._selections = model, request, selections
         self._rules = model.rules.for_rows(allow_missing=request.allow_missing)
         self._found = FoundRules.of(
@@ -213,6 +274,8 @@ class NewRows:
             conditioned=selections.keys(),
             allow_missing=request.allow_missing,
         )
+        self._leave = () if self._found is None else self._found.leave
+        self._last = () if self._found is None else self._found.last
         if model.net is None:
             return
         codec = model.codec
@@ -228,7 +291,9 @@ class NewRows:
         # Given values first, then restricted columns, then the rest, as the network was trained:
         # any set of cells may be known.
         self._conditioned = single + self._rarest_first(ranges)
-        self._sampler = Sampler(model, request)
+        unrestricted = not self._conditioned and not self.tries_values
+        precise = bool((request.temperature > LEAST_FLOAT32).all())  # enough in float32
+        self._sampler = Sampler(model, request, compiled=compiled and unrestricted and precise)
 
     def _combined(self, name: str, weights: np.ndarray, column: int) -> np.ndarray:
         """The weights of a condition, without the missing code if none is allowed."""
@@ -267,23 +332,36 @@ class NewRows:
         """Rows chunk by chunk; the first has the number `first` in the whole sample."""
         if self._model.net is None or rows == 0:
             return Rows(np.zeros((rows, len(self._request.temperature)), np.int64), {})
-        chunks, drawn = [], 0
-        for start in range(0, rows, chunk):
-            stream = derive(seed, "sample", (first + start) // chunk)
-            size = min(chunk, rows - start)
-            if self._rules.rules:
-                valid, count = self._valid_chunk(size, stream)
-                chunks.append(valid)
-                drawn += count
-            else:
-                tokens = self._fill(size, stream, None)
-                within = self._bounds(tokens, numpy_stream(stream, "choice"))
-                chunks.append(Rows(tokens, within))
-        if drawn > (rows if self._found is not None else 0):
-            log.info("rules: drew %s rows to get %s valid ones", f"{drawn:,}", f"{rows:,}")
-        return stack(chunks)
+        starts = range(0, rows, chunk)
+        sizes = [min(chunk, rows - start) for start in starts]
+        streams = [derive(seed, "sample", (first + start) // chunk) for start in starts]
+        if not self._rules.rules:
+            filled = zip(self._filled(sizes, streams), streams, strict=True)
+            return stack(
+                [Rows(t, self._bounds(t, numpy_stream(stream, "choice"))) for t, stream in filled]
+            )
+        whole: Iterable[np.ndarray | None] = [None] * len(sizes)
+        if self._sampler.is_compiled:  # without the rules first: few rows violate them
+            whole = self._filled(sizes, streams)
+        valid, drawn = zip(*map(self._valid_chunk, sizes, streams, whole), strict=True)
+        if sum(drawn) > (rows if self._found is not None else 0):
+            log.info("rules: drew %s rows to get %s valid ones", f"{sum(drawn):,}", f"{rows:,}")
+        return stack(valid)
 
-    def _fill(self, rows: int, seed: int, constraint: RowConstraint | None) -> np.ndarray:
+    def _filled(self, sizes: Sequence[int], streams: Sequence[int]) -> Iterable[np.ndarray]:
+        """The codes of chunks of new rows, whatever the rules."""
+        if self._conditioned:
+            return map(self._fill, sizes, streams)
+        return self._sampler.fill_new(
+            sizes,
+            streams,
+            allowed=self._allowed,
+            column_order=self._model.column_order,
+            leave=self._leave,
+            last=self._last,
+        )
+
+    def _fill(self, rows: int, seed: int, constraint: RowConstraint | None = None) -> np.ndarray:
         try:
             return self._sampler.fill(
                 np.full((rows, len(self._allowed)), MASK),
@@ -291,15 +369,20 @@ class NewRows:
                 allowed=self._allowed,
                 column_order=self._model.column_order,
                 conditioned=self._conditioned,
-                leave=() if self._found is None else self._found.leave,
-                last=() if self._found is None else self._found.last,
+                leave=self._leave,
+                last=self._last,
                 constraint=constraint,
             )
         except ImprobableCondition as error:
             raise UserError(self._improbable(error)) from error
 
-    def _valid_chunk(self, rows: int, seed: int) -> tuple[Rows, int]:
-        """Rows that satisfy every rule, and how many had to be drawn for them."""
+    def _valid_chunk(
+        self, rows: int, seed: int, whole: np.ndarray | None = None
+    ) -> tuple[Rows, int]:
+        """Rows that satisfy every rule, and how many had to be drawn for them.
+
+        `whole` is the chunk as it was drawn without the rules, (B, C).
+        """
         valid: list[Rows] = []
         drawn = 0
         broken = ""
@@ -309,7 +392,7 @@ class NewRows:
             stream = derive(seed, "again", number) if number else seed
             count = len(open_slots)
             size = min(4 * count + 16, max(rows, 64)) if number else count
-            candidates, broken = self._attempt(size, stream)
+            candidates, broken = self._attempt(size, stream, None if number else whole)
             drawn += size
             yield candidates
 
@@ -325,13 +408,16 @@ class NewRows:
             )
         return stack(valid), drawn
 
-    def _attempt(self, rows: int, seed: int) -> tuple[Candidates, str]:
+    def _attempt(
+        self, rows: int, seed: int, whole: np.ndarray | None
+    ) -> tuple[Candidates, str]:
         """Rows that are drawn under rules, and what to call a rule that too many violate."""
         rng = numpy_stream(seed, "rules")
         given: Any = {"allowed": self._allowed, "selections": self._selections}
         if self._found is not None:
             found = FoundRuleState(self._found, rows, rng, **given)
-            tokens, exact, valid = found.finish(self._fill(rows, seed, found))
+            whole = self._fill(rows, seed, found) if whole is None else whole
+            tokens, exact, valid = found.finish(whole)
             within = {**self._bounds(tokens, rng), **exact}
             return Candidates(Rows(tokens, within), valid), "the rules that were found in the table"
         state = RuleState(self._rules, self._model.codec, rows, rng, **given)
