@@ -9,6 +9,7 @@ that other load on the machine slows both. Writes benchmarks/results/relations.j
 """
 
 import argparse
+import json
 import resource
 import statistics
 import time
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.datasets import add_data_option
-from benchmarks.machine import run_info, save_result
+from benchmarks.machine import RESULTS, run_info, save_result
 from tabmt import TabMT
 from tabmt.config import CodecConfig
 from tabmt.data.infer import infer_schema
@@ -107,16 +108,22 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200, help="training steps of each model")
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows to sample of each table")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument(
+        "--tables", nargs="*", default=TABLES, choices=TABLES, help="keep the results of the others"
+    )
     arguments = parser.parse_args()
     result: dict[str, Any] = {
         **run_info("benchmarks.relations", arguments.data, 1), "tables": {}, "shuffled": {}
     }  # fmt: skip
-    for name in SHUFFLED:
+    path = RESULTS / "relations.json"
+    if set(arguments.tables) < set(TABLES) and path.exists():
+        result |= {key: json.loads(path.read_text())[key] for key in ("tables", "shuffled")}
+    for name in SHUFFLED if not result["shuffled"] else ():
         table = read(arguments.data, name)
         found = search(shuffled(table, 0))
         result["shuffled"][name] = {key: found[key] for key in ("seconds", "rules", "suggested")}
         print("shuffled", name, result["shuffled"][name], flush=True)
-    for name in TABLES:
+    for name in arguments.tables:
         table = read(arguments.data, name)
         own = result["tables"][name] = search(table)
         if name in TIMED:
