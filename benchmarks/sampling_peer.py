@@ -2,10 +2,10 @@
 
     python -m benchmarks.sampling_peer --data DATA
 
-Each generator is fitted in a process of its own, ours for about `--cpu-seconds` (merging depends on
-how well a model is trained), TabularARGN, whose speed depends on its size only, with its default size for
-`--epochs`. Then both processes stay, and draw the same numbers of rows in turns; ours also without
-compiled kernels. CPU seconds are those of the whole process: drawing, decoding, and the data frame.
+Each generator is fitted in a process of its own: ours for about `--cpu-seconds` (merging depends on
+how well a model is trained), TabularARGN for `--epochs`, with its default size, on which its speed
+depends. Then both processes stay, and draw the same numbers of rows in turns; ours also without
+compiled kernels. CPU seconds are those of the whole process: drawing, decoding, the data frame.
 Writes benchmarks/results/sampling-peer.json.
 """
 
