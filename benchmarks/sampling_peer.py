@@ -2,10 +2,10 @@
 
     python -m benchmarks.sampling_peer --data DATA
 
-Each generator is fitted in a process of its own, ours for `--minutes` (merging depends on how well
-a model is trained), TabularARGN, whose speed depends on its size only, with its default size for
-`--epochs`. Then both processes stay, and draw the same numbers of rows in turns; ours also without
-compiled kernels. CPU seconds are those of the whole process: drawing, decoding, and the data frame.
+Each generator is fitted in a process of its own: ours for about `--cpu-seconds` (merging depends on
+how well a model is trained), TabularARGN for `--epochs`, with its default size, on which its speed
+depends. Then both processes stay, and draw the same numbers of rows in turns; ours also without
+compiled kernels. CPU seconds are those of the whole process: drawing, decoding, the data frame.
 Writes benchmarks/results/sampling-peer.json.
 """
 
@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,8 @@ def compare(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         path, unused = Path(folder) / "train.parquet", Path(folder) / "unused.parquet"
         train.to_parquet(path, index=False)
         options = [path, 0, unused]
-        settings = ["--network", "any-order", "--minutes", arguments.minutes, "--target", target]
+        settings = ["--network", "any-order", "--target", target]
+        settings += ["--cpu-seconds", arguments.cpu_seconds]
         ours = Server([sys.executable, "-m", "benchmarks.peers.ours", *options, *settings])
         argn = Server(
             [argn_python(), HERE / "peers" / "argn.py", *options, "--epochs", arguments.epochs]
@@ -124,20 +126,25 @@ def main() -> None:
     parser.add_argument("--tables", nargs="+", default=list(TABLES))
     parser.add_argument("--rows", nargs="+", type=int, default=[50_000, 200_000])
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--minutes", type=float, default=1.5, help="our training time")
+    parser.add_argument("--cpu-seconds", type=float, default=80.0, help="our training time")
     parser.add_argument("--epochs", type=int, default=3, help="of TabularARGN")
     arguments = parser.parse_args()
-    tables = [compare(name, arguments) for name in arguments.tables]
-    summary = {}
-    for key in ("ratio", "ratio_without_kernels"):
-        ratios = {str(rows): [table[key][str(rows)] for table in tables] for rows in arguments.rows}
-        summary[key] = {
-            rows: {"least": min(values), "median": statistics.median(values)}
-            for rows, values in ratios.items()
-        }
-    print(summary)
     info = run_info("benchmarks.sampling_peer", arguments.data, 1)
-    save_result("sampling-peer", {"summary": summary, "tables": tables, **info})
+    tables = []
+    for name in arguments.tables:
+        tables.append(compare(name, arguments))
+        save_result("sampling-peer", {"summary": summary(tables), "tables": tables, **info})
+
+
+def summary(tables: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The least and the median ratio over the tables, by the number of rows."""
+    result: dict[str, Any] = {}
+    for key in ("ratio", "ratio_without_kernels"):
+        for rows in tables[0][key]:
+            ratios = [table[key][rows] for table in tables]
+            spread = {"least": min(ratios), "median": statistics.median(ratios)}
+            result.setdefault(key, {})[rows] = spread
+    return result
 
 
 if __name__ == "__main__":

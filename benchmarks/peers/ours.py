@@ -12,6 +12,7 @@ import json
 import resource
 import sys
 import time
+from typing import Any
 
 import pandas as pd
 
@@ -28,20 +29,24 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--samples", type=int, default=1, help="samples to write, concatenated")
     parser.add_argument("--network", required=True, help="any-order or masked")
-    parser.add_argument("--minutes", type=float, required=True, help="training time")
+    parser.add_argument("--minutes", type=float, help="training time")
+    parser.add_argument("--cpu-seconds", type=float, help="training time, however busy the machine")
     parser.add_argument("--target", help="column that will be predicted; it is generated last")
     parser.add_argument("--serve", action="store_true", help="draw rows on request")
     arguments = parser.parse_args()
     table = pd.read_parquet(arguments.train)
-    settings = {"threads": arguments.threads, "target": arguments.target}
-    model = TabMT(
-        network=arguments.network, minutes=arguments.minutes, seed=arguments.seed, **settings
-    )
-    started = time.perf_counter()
+    settings: dict[str, Any] = {"threads": arguments.threads, "target": arguments.target}
+    settings |= {"network": arguments.network, "seed": arguments.seed}
+    if arguments.cpu_seconds is None:
+        settings["minutes"] = arguments.minutes
+    else:
+        settings["steps"] = steps_for(arguments.cpu_seconds, table, settings)
+    model = TabMT(**settings)
+    started, cpu_started = time.perf_counter(), time.process_time()
     model.fit(table)
     fitted = time.perf_counter()
     if arguments.serve:
-        serve(model)
+        serve(model, time.process_time() - cpu_started)
         return
     samples = [
         model.sample(arguments.rows, seed=arguments.seed + 1000 * number)
@@ -61,10 +66,20 @@ def main() -> None:
     print(json.dumps(report))
 
 
-def serve(model: TabMT) -> None:
+def steps_for(cpu_seconds: float, table: pd.DataFrame, settings: dict[str, Any]) -> int:
+    """About as many steps as training takes this CPU time, by the time of the first few."""
+    seconds = {}
+    for steps in (20, 120):
+        started = time.process_time()
+        TabMT(**settings, steps=steps).fit(table)
+        seconds[steps] = time.process_time() - started
+    return int(cpu_seconds * 100 / max(1e-3, seconds[120] - seconds[20]))
+
+
+def serve(model: TabMT, fit_seconds: float) -> None:
     """Draw rows as requested, with compiled kernels or without, and print the CPU seconds."""
     versions = {name: importlib.metadata.version(name) for name in ("tabmt", "torch", "numba")}
-    print(json.dumps({"cpu_seconds": time.process_time(), "versions": versions}), flush=True)
+    print(json.dumps({"cpu_seconds": fit_seconds, "versions": versions}), flush=True)
     least = generate.LEAST_COMPILED
     for number, line in enumerate(sys.stdin):
         request = json.loads(line)

@@ -1,4 +1,4 @@
-"""Compiled loops for sampling with one token per row: attention, LayerNorm, GELU, drawing.
+"""Compiled loops for sampling with one token per row: attention, LayerNorm, drawing.
 
 Needs numba (`pip install tabmt[fast]`); only compiled_sample.py imports this module. Activations
 are float32, or bfloat16 as uint16, which numpy does not know; sums are float32, and cumulated
