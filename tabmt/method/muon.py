@@ -77,5 +77,7 @@ def orthogonalise(matrices: Sequence[Tensor]) -> list[Tensor]:
             gram = x @ x.mT
             x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
         for index, piece in zip(indices, x, strict=True):
-            result[index] = piece.T if matrices[index].shape[0] > matrices[index].shape[1] else piece
+            result[index] = (
+                piece.T if matrices[index].shape[0] > matrices[index].shape[1] else piece
+            )
     return [result[index] for index in range(len(matrices))]

@@ -16,7 +16,12 @@ from tabmt.model.model_card import ModelCard, Settings
 from tabmt.model.model_file import read_file, write_file
 from tabmt.tokens import TokenStore
 
-FREE_ON_RESUME = ("checkpoint_every", "threads", "device", "precision")  # may differ between the two runs
+FREE_ON_RESUME = (
+    "checkpoint_every",
+    "threads",
+    "device",
+    "precision",
+)  # may differ between the two runs
 
 
 def write_checkpoint(path: Path, card: ModelCard, table: str, run: SavedRun) -> None:

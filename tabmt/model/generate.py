@@ -408,9 +408,7 @@ class NewRows:
             )
         return stack(valid), drawn
 
-    def _attempt(
-        self, rows: int, seed: int, whole: np.ndarray | None
-    ) -> tuple[Candidates, str]:
+    def _attempt(self, rows: int, seed: int, whole: np.ndarray | None) -> tuple[Candidates, str]:
         """Rows that are drawn under rules, and what to call a rule that too many violate."""
         rng = numpy_stream(seed, "rules")
         given: Any = {"allowed": self._allowed, "selections": self._selections}
