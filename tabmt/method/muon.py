@@ -60,7 +60,9 @@ class Muon(torch.optim.Optimizer):
         return parameter.grad.lerp(momentum, MOMENTUM)
 
     def _split(self, parameter: nn.Parameter, matrix: Tensor) -> tuple[Tensor, ...]:
-        return matrix.split(matrix.shape[1]) if id(parameter) in self._stacked else (matrix,)
+        if id(parameter) not in self._stacked:
+            return (matrix,)
+        return torch.split(matrix, matrix.shape[1])
 
 
 def orthogonalise(matrices: Sequence[Tensor]) -> list[Tensor]:

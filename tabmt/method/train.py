@@ -371,7 +371,9 @@ def make_optimizers(net: Network, config: TrainConfig) -> list[torch.optim.Optim
     gradients, and decay would erase it between them.
     """
     rate, decay = config.learning_rate, config.weight_decay
-    linear = [module.weight for module in net.modules() if isinstance(module, nn.Linear)]
+    linear = [
+        module.get_parameter("weight") for module in net.modules() if isinstance(module, nn.Linear)
+    ]
     matrices = linear if config.optimizer == "muon" else []
     rest = [p for p in net.parameters() if not any(p is m for m in matrices)]
     decayed = rest if config.weight_decay_on == "all" else linear
@@ -383,7 +385,7 @@ def make_optimizers(net: Network, config: TrainConfig) -> list[torch.optim.Optim
     adamw = torch.optim.AdamW(groups, lr=rate, weight_decay=decay, fused=True)
     if not matrices:
         return [adamw]
-    stacked = [block.queries_keys_values.weight for block in net.blocks]
+    stacked = [block.get_parameter("queries_keys_values.weight") for block in net.blocks]
     return [adamw, Muon(matrices, lr=rate, weight_decay=decay, stacked=stacked)]
 
 

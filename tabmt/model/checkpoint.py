@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from tabmt.data.schema import Schema
 from tabmt.config import TrainConfig
+from tabmt.data.schema import Schema
 from tabmt.errors import ModelFileError, UserError
 from tabmt.fingerprint import fingerprint
 from tabmt.json_files import convert, require
