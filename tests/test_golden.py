@@ -29,7 +29,7 @@ from tests.tables import FLOW_LINES, every_type, mixed_frame, weekly_file
 GOLDEN = Path(__file__).parent / "golden"
 MACHINE = f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
 TINY = {"width": 16, "depth": 2, "heads": 2, "batch_size": 64, "eval_every": 20, "warmup": 5,
-        "threads": 1, "find_rules": False}  # fmt: skip
+        "threads": 1, "find_rules": False, "precision": "float32"}  # fmt: skip
 LEARNED, MASKED = {"missing": "learned"}, {"missing": "masked"}
 
 

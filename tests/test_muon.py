@@ -92,7 +92,7 @@ def test_precision_is_used_as_set_and_otherwise_chosen_with_a_reason():
     assert devices.pick_precision("float32", cpu) == ("float32", "as set")
     assert devices.pick_precision("bfloat16", cpu) == ("bfloat16", "as set")
     chosen, reason = devices.pick_precision("auto", cpu)
-    if not torch.cpu._is_avx512_bf16_supported():
+    if not devices.has_bfloat16():
         assert (chosen, reason) == ("float32", "this CPU has no instructions for bfloat16")
     else:
         assert chosen in ("float32", "bfloat16") and "times as fast" in reason

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from tabmt.method.any_order import AnyOrderNetwork
 from tabmt.method.blocks import Block
+from tabmt.method.devices import has_bfloat16
 
 log = logging.getLogger(__name__)
 
@@ -75,12 +76,6 @@ def compile_network(net: nn.Module) -> CompiledNetwork | None:
         return None
     log.info("sampling: with compiled kernels, matrix products in %s", str(compiled.dtype)[6:])
     return compiled
-
-
-def has_bfloat16() -> bool:
-    """Whether the processor multiplies matrices of bfloat16 faster than those of float32."""
-    supported = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
-    return supported is not None and bool(supported())
 
 
 class Chunk(NamedTuple):

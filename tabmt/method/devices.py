@@ -57,8 +57,7 @@ def _seconds(count: int) -> float:
 def pick_precision(wanted: str, device: torch.device) -> tuple[BlockPrecision, str]:
     """The number format of the blocks in training, and why; measured, unless the user has set it.
 
-    PAPER-DIFF precision: the paper does not say; everything is float32 there. bfloat16 is used only
-    where the CPU has instructions for it: without them it can be hundreds of times slower.
+    PAPER-DIFF precision: the paper does not say, so everything is float32 there.
     """
     if wanted == "float32":
         return "float32", "as set"
@@ -66,7 +65,7 @@ def pick_precision(wanted: str, device: torch.device) -> tuple[BlockPrecision, s
         return "bfloat16", "as set"
     if device.type != "cpu":
         return "float32", "bfloat16 is chosen on CPUs only"
-    if not torch.cpu._is_avx512_bf16_supported():
+    if not has_bfloat16():
         return "float32", "this CPU has no instructions for bfloat16"
     plain, short = (
         min(_product_seconds(dtype) for _ in range(3)) for dtype in (torch.float32, torch.bfloat16)
@@ -75,6 +74,13 @@ def pick_precision(wanted: str, device: torch.device) -> tuple[BlockPrecision, s
     if gain >= WORTHWHILE:
         return "bfloat16", f"its products are {gain:.1f} times as fast as those of float32"
     return "float32", f"products in bfloat16 would be {gain:.1f} times as fast"
+
+
+def has_bfloat16() -> bool:
+    """Whether the CPU has instructions for bfloat16: without them it can be hundreds of times
+    slower than float32."""
+    supported = getattr(torch.cpu, "_is_avx512_bf16_supported", None)
+    return supported is not None and bool(supported())
 
 
 def _product_seconds(dtype: torch.dtype) -> float:
