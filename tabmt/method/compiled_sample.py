@@ -147,8 +147,8 @@ class _Rows:
 class _State:
     """The prefixes of all chunks, one chunk after the other, and the keys and values of each token.
 
-    A prefix has them in the rows `places` of the caches: one row per code of the column before in
-    the first block, one per prefix of that step in the other blocks.
+    `_cache_rows` says where a prefix has them in the caches: in the first block there is one row
+    per code of the column before, in the other blocks one per prefix of that step.
     """
 
     def __init__(self, net: CompiledNetwork, counts: Sequence[int], steps: int) -> None:
@@ -160,7 +160,7 @@ class _State:
         self._caches = [torch.empty(size, 2 * width, dtype=net.dtype) for size in sizes]
         self._used = [0] * len(sizes)
         # (P, T) of the first block, and of the others
-        self._places = [np.zeros((len(counts), steps), np.int32) for _ in range(2)]
+        self._cache_rows = [np.zeros((len(counts), steps), np.int32) for _ in range(2)]
 
     def advance(self, before: Sequence[int | None], columns: Sequence[int]) -> list[Tensor]:
         """One more token for each prefix: what the next column is predicted from, (P, D)."""
@@ -177,10 +177,10 @@ class _State:
             cache, used = self._caches[index], self._used[index]
             cache[used : used + size] = projected[:size, width:]
             self._used[index] += size
-            places = self._places[min(index, 1)]
-            places[:, self._step] = rows + used
+            cache_rows = self._cache_rows[min(index, 1)]
+            cache_rows[:, self._step] = rows + used
             kernels.attend(
-                _numpy(projected), rows, _numpy(cache), places, self._step + 1, _numpy(hidden)
+                _numpy(projected), rows, _numpy(cache), cache_rows, self._step + 1, _numpy(hidden)
             )
             change = block.attention_out(hidden)
             kernels.add_and_normalise(_numpy(x), _numpy(change), _numpy(hidden))
@@ -201,7 +201,7 @@ class _State:
         for rows, count in zip(self.rows, self._counts, strict=True):
             parents.append(rows.parents + first)
             first += count
-        self._places = [places[np.concatenate(parents)] for places in self._places]
+        self._cache_rows = [cache_rows[np.concatenate(parents)] for cache_rows in self._cache_rows]
 
     def _inputs(
         self, before: Sequence[int | None], columns: Sequence[int]

@@ -156,15 +156,15 @@ def _signature(context: Any, *arguments: Any) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def score(context, query, cached, place, scores, step, first, width, heads):
+def score(context, query, cached, cache_row, scores, step, first, width, heads):
     """scores[step, first : first + heads] = query . key of each head; the key is in
-    cached[place]."""
+    cached[cache_row]."""
     count, size = heads.literal_value, width.literal_value
     lanes = _lanes(size, count)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.sext(arguments[2], INDEX)
-        key = _address(context, builder, cached, arguments[1], place, INDEX(0))
+        cache_row = builder.sext(arguments[2], INDEX)
+        key = _address(context, builder, cached, arguments[1], cache_row, INDEX(0))
         total = ir.Constant(ir.VectorType(NUMBER, lanes), [0.0] * lanes)
         for offset in range(0, size, lanes):
             left = _load(builder, arguments[0], types.float32, offset, lanes)
@@ -178,18 +178,20 @@ def score(context, query, cached, place, scores, step, first, width, heads):
         _store(builder, total, _address(context, builder, scores, *arguments[3:6]), 0)
         return context.get_dummy_value()
 
-    return _signature(context, query, cached, place, scores, step, first, width, heads), generate
+    return _signature(
+        context, query, cached, cache_row, scores, step, first, width, heads
+    ), generate
 
 
 @intrinsic(prefer_literal=True)
-def add_weighted(context, mixed, cached, place, scores, step, first, width, heads):
-    """mixed += the value in cached[place], weighted by scores[step, first : first + heads]."""
+def add_weighted(context, mixed, cached, cache_row, scores, step, first, width, heads):
+    """mixed += the value in cached[cache_row], weighted by scores[step, first : first + heads]."""
     count, size = heads.literal_value, width.literal_value
     lanes = _lanes(size, count)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.sext(arguments[2], INDEX)
-        value = _address(context, builder, cached, arguments[1], place, INDEX(size))
+        cache_row = builder.sext(arguments[2], INDEX)
+        value = _address(context, builder, cached, arguments[1], cache_row, INDEX(size))
         address = _address(context, builder, scores, *arguments[3:6])
         weights = _load(builder, address, types.float32, 0, count)
         weights = _pick(builder, weights, [lane % count for lane in range(lanes)])
@@ -200,7 +202,9 @@ def add_weighted(context, mixed, cached, place, scores, step, first, width, head
             _store(builder, builder.fadd(before, product, flags=INEXACT), arguments[0], offset)
         return context.get_dummy_value()
 
-    return _signature(context, mixed, cached, place, scores, step, first, width, heads), generate
+    return _signature(
+        context, mixed, cached, cache_row, scores, step, first, width, heads
+    ), generate
 
 
 # --- the network ---------------------------------------------------------------------------
@@ -216,11 +220,11 @@ class NetworkKernels(NamedTuple):
 @cache
 def network_kernels(width: int, heads: int) -> NetworkKernels:
     @compiled
-    def attend(queries, query_rows, cached, places, steps, out):
+    def attend(queries, query_rows, cached, cache_rows, steps, out):
         """Attention of one token per row over its earlier tokens and itself.
 
         Row i has the query `queries[query_rows[i]]`, already scaled, and its tokens have their key
-        and value, side by side, in `cached[places[i, :steps]]`: (B, width) -> `out`, (B, width).
+        and value, side by side, in `cached[cache_rows[i, :steps]]`. Writes `out`, (B, width).
         """
         query = floats_on_stack(width)
         mixed = floats_on_stack(width)
@@ -236,8 +240,8 @@ def network_kernels(width: int, heads: int) -> NetworkKernels:
                 for i in range(width):
                     query_numbers[i] = widen(queries[source, i])
                 for step in range(steps):
-                    place = places[first + row, step]
-                    score(query, cached, place, scores, step, row * heads, width, heads)
+                    cache_row = cache_rows[first + row, step]
+                    score(query, cached, cache_row, scores, step, row * heads, width, heads)
             for i in range(TILE * heads):
                 largest[i] = scores[0, i]
                 total[i] = 0.0
@@ -258,8 +262,8 @@ def network_kernels(width: int, heads: int) -> NetworkKernels:
                 for i in range(width):
                     mixed_numbers[i] = 0.0
                 for step in range(steps):
-                    place = places[first + row, step]
-                    add_weighted(mixed, cached, place, scores, step, row * heads, width, heads)
+                    cache_row = cache_rows[first + row, step]
+                    add_weighted(mixed, cached, cache_row, scores, step, row * heads, width, heads)
                 for i in range(width):
                     out[first + row, i] = narrow(mixed_numbers[i], out[0, 0])
 
@@ -299,8 +303,8 @@ def draw_and_split(logits, uniform, starts, row_ids, drawn, parents, codes, next
     blocks = (size + BLOCK - 1) // BLOCK
     weights = np.zeros(blocks * BLOCK, np.float32)
     ends = np.empty(blocks, np.float64)  # cumulated weights of blocks of codes
-    counts = np.zeros(size + 1, np.int64)
-    ids = np.empty(len(row_ids), np.int64)
+    counts = np.empty(size + 1, np.int64)
+    sorted_ids = np.empty(len(row_ids), np.int64)
     count = 0
     for prefix in range(prefixes):
         first, last = starts[prefix], starts[prefix + 1]
@@ -317,50 +321,9 @@ def draw_and_split(logits, uniform, starts, row_ids, drawn, parents, codes, next
             total += np.float64(block_sum)
             ends[block] = total
         for row in range(first, last):
-            point = uniform[row_ids[row]] * total
-            low, high = 0, blocks - 1  # the first block whose end lies above the point
-            while low < high:
-                middle = (low + high) // 2
-                if ends[middle] > point:
-                    high = middle
-                else:
-                    low = middle + 1
-            reached = ends[low - 1] if low > 0 else np.float64(0.0)
-            code = low * BLOCK
-            final = code + BLOCK - 1
-            reached += np.float64(weights[code])
-            while reached <= point and code < final:
-                code += 1
-                reached += np.float64(weights[code])
-            while weights[code] == 0.0:  # sums are rounded, and may end just below the point
-                code -= 1
-            drawn[row_ids[row]] = code
-        if last - first == 1:
-            parents[count], codes[count] = prefix, drawn[row_ids[first]]
-            next_starts[count] = first
-            count += 1
-            continue
-        if last - first <= FEW:
-            for row in range(first + 1, last):
-                moving = row_ids[row]
-                code = drawn[moving]
-                at = row
-                while at > first and drawn[row_ids[at - 1]] > code:
-                    row_ids[at] = row_ids[at - 1]
-                    at -= 1
-                row_ids[at] = moving
-        else:
-            counts[:] = 0
-            for row in range(first, last):
-                counts[drawn[row_ids[row]] + 1] += 1
-            for k in range(size):
-                counts[k + 1] += counts[k]
-            for row in range(first, last):
-                code = drawn[row_ids[row]]
-                ids[counts[code]] = row_ids[row]
-                counts[code] += 1
-            for row in range(first, last):
-                row_ids[row] = ids[row - first]
+            drawn[row_ids[row]] = code_at(uniform[row_ids[row]] * total, weights, ends)
+        if last - first > 1:
+            sort_by_code(row_ids[first:last], drawn, counts, sorted_ids)
         for row in range(first, last):
             code = drawn[row_ids[row]]
             if row == first or code != codes[count - 1]:
@@ -368,3 +331,47 @@ def draw_and_split(logits, uniform, starts, row_ids, drawn, parents, codes, next
                 count += 1
     next_starts[count] = len(row_ids)
     return count
+
+
+@compiled
+def code_at(point, weights, ends):
+    """The code at a point of the cumulated weights: first its block, then the code in it."""
+    low, high = 0, len(ends) - 1  # the first block whose end lies above the point
+    while low < high:
+        middle = (low + high) // 2
+        if ends[middle] > point:
+            high = middle
+        else:
+            low = middle + 1
+    code = low * BLOCK
+    last = code + BLOCK - 1
+    reached = np.float64(weights[code]) + (ends[low - 1] if low > 0 else np.float64(0.0))
+    while reached <= point and code < last:
+        code += 1
+        reached += np.float64(weights[code])
+    while weights[code] == 0.0:  # sums are rounded, and may end just below the point
+        code -= 1
+    return code
+
+
+@compiled
+def sort_by_code(row_ids, drawn, counts, sorted_ids):
+    """Sort the rows of a prefix by what they have drawn."""
+    if len(row_ids) <= FEW:
+        for row in range(1, len(row_ids)):
+            moving = row_ids[row]
+            to = row
+            while to > 0 and drawn[row_ids[to - 1]] > drawn[moving]:
+                row_ids[to] = row_ids[to - 1]
+                to -= 1
+            row_ids[to] = moving
+        return
+    counts[:] = 0
+    for row in row_ids:
+        counts[drawn[row] + 1] += 1
+    for k in range(len(counts) - 1):
+        counts[k + 1] += counts[k]  # where the rows of each code begin
+    for row in row_ids:
+        sorted_ids[counts[drawn[row]]] = row
+        counts[drawn[row]] += 1
+    row_ids[:] = sorted_ids[: len(row_ids)]
