@@ -69,14 +69,16 @@ def fill(
     Known cells stay as they are. `temperature` is the paper's tau_u per column, (C,); `allowed`
     holds a weight in [0, 1] for each code of a column. The `conditioned` columns are drawn first
     (only for rows of which nothing is known), those in `leave` are not drawn at all, and
-    `column_order` says which of the others come first and last; those in `last` come after them. A
-    `constraint` restricts the codes row by row.
+    `column_order` says which of the others come first and last; those in `last` come after them,
+    before the last one of `column_order`. A `constraint` restricts the codes row by row.
     """
     order = draw_order(len(net.sizes), generator, column_order)
     rest = order[~torch.isin(order, torch.tensor([*conditioned, *leave], dtype=torch.int64))]
     if last:
+        target = rest[rest == column_order.last] if column_order.last is not None else rest[:0]
         is_last = torch.isin(rest, torch.tensor(last, dtype=torch.int64))
-        rest = torch.cat([rest[~is_last], rest[is_last]])
+        is_target = torch.isin(rest, target)
+        rest = torch.cat([rest[~is_last & ~is_target], rest[is_last & ~is_target], target])
     allowed = [None] * tokens.shape[1] if allowed is None else allowed
     if conditioned:
         rows = draw_conditioned(
