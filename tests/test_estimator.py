@@ -162,7 +162,7 @@ def test_an_interrupted_fit_resumes_to_what_an_uninterrupted_one_gives(tmp_path)
     with pytest.raises(UserError) as error:
         TabMT(**settings | {"learning_rate": 0.1}).fit(mixed_frame(), checkpoint=path, resume=True)
     assert str(error.value) == (
-        f"The unfinished run in {str(path)!r} was started with learning_rate 0.0005, "
+        f"The unfinished run in {str(path)!r} was started with learning_rate 0.002, "
         "but this fit has 0.1. "
         "Resume with the same settings, or delete the file to start again."
     )

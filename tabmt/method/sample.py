@@ -69,8 +69,8 @@ def fill(
     Known cells stay as they are. `temperature` is the paper's tau_u per column, (C,); `allowed`
     holds a weight in [0, 1] for each code of a column. The `conditioned` columns are drawn first
     (only for rows of which nothing is known), those in `leave` are not drawn at all, and
-    `column_order` says which of the others come first and last; those in `last` come after them. A
-    `constraint` restricts the codes row by row.
+    `column_order` says which of the others come first and last; those in `last` come after them,
+    before the last one of `column_order`. A `constraint` restricts the codes row by row.
     """
     not_drawn = [*conditioned, *leave]
     rest = draw_order(len(net.sizes), generator, column_order, leave=not_drawn, last=last)
@@ -100,19 +100,21 @@ def draw_order(
     leave: Sequence[int] = (),
     last: Sequence[int] = (),
 ) -> Tensor:
-    """A random order of the columns, (C,), without those in `leave`; those in `last` end it.
+    """A random order of the columns, (C,), without those in `leave`; those in `last` come
+    after the others, before the target.
 
     All orders are equally likely, so the sets of masked cells on the way are those of training
     (eq. 3), unless some columns are to come first or last.
     """
     order = torch.randperm(columns, generator=generator, device=generator.device)
-    if (target := column_order.last) is not None:
-        order = torch.cat([order[order != target], order.new_tensor([target])])
     first = torch.isin(order, order.new_tensor(column_order.first))
     order = torch.cat([order[first], order[~first]])
     order = order[~torch.isin(order, order.new_tensor(leave))]
     is_last = torch.isin(order, order.new_tensor(last))
-    return torch.cat([order[~is_last], order[is_last]])
+    order = torch.cat([order[~is_last], order[is_last]])
+    if (target := column_order.last) is not None:
+        order = torch.cat([order[order != target], order[order == target]])
+    return order
 
 
 # --- conditions on several columns ---------------------------------------------------------
