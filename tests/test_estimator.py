@@ -429,7 +429,7 @@ def test_settings_are_chosen_for_the_table_and_recorded():
 
 
 def test_a_target_is_drawn_last(monkeypatch):
-    model = TabMT(steps=2, target="group", **TINY).fit(mixed_frame())
+    model = TabMT(steps=2, target="group", find_rules=False, **TINY).fit(mixed_frame())
     drawn = []
     logits = AnyOrderState.logits
 

@@ -495,10 +495,10 @@ def test_missing_cannot_be_asked_for_if_missing_values_were_masked():
 
 def test_a_practically_impossible_value_is_an_error_with_its_probability(model):
     own = np.array(list(chances(model, "kind").values()))
-    cold = {"kind": 0.01}
+    cold = {"kind": 0.001}
     wanted = min(("ant", "bee", "cat"), key=lambda kind: chances(model, "kind")[kind])
-    powers = (own / own.max()) ** 100
-    chance = (chances(model, "kind")[wanted] / own.max()) ** 100 / powers.sum()
+    powers = (own / own.max()) ** 1000
+    chance = (chances(model, "kind")[wanted] / own.max()) ** 1000 / powers.sum()
     assert 0 < chance < 1e-8
     with pytest.raises(UserError) as error:
         model.sample(500, seed=0, where={"kind": wanted}, temperature=cold)
