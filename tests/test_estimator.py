@@ -443,7 +443,7 @@ def test_a_target_is_drawn_last(monkeypatch):
     orders = np.reshape(drawn, (-1, columns))
     assert (np.sort(orders) == np.arange(columns)).all()
     assert set(orders[:, -1]) == {model.model_.codec.token_index["group"]}
-    assert len(np.unique(orders, axis=0)) > 30  # many orders, whatever the rows
+    assert len(np.unique(orders, axis=0)) > 20  # many orders, whatever the rows
 
 
 @pytest.mark.parametrize(

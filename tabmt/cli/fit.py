@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 )
 @options_from(CodecConfig, only=("missing", "few_values", "find_ids", "find_rules"))
 def schema(table: str, output: str | None, overrides: str | None, **settings: Any) -> None:
-    """Show the kind of each column of TABLE, and why, and the relations between columns.
+    """Show the kind of each column of TABLE, and why.
 
     The result is JSON. Edit it and pass it to `fit --schema`; entries that you do not change may be
     left out. Relations that were found are under `rules`: remove those that should not hold in
