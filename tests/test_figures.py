@@ -78,7 +78,9 @@ def test_precision_and_recall_are_those_of_the_embeddings(model, evaluated):
         expected = brute_force(real, model.embed(rows))
         for i, name in enumerate(("precision", "recall")):
             score = table.evaluation[name]
-            assert (score.value, score.reference) == pytest.approx((expected[i], reference[i]))
+            # By rounding, a single row may lie on either side of its neighbour's radius.
+            same = pytest.approx((expected[i], reference[i]), abs=1.01 / len(TEST))
+            assert (score.value, score.reference) == same
             assert score.note == "k = 3, in the embedding of the given model, 300 rows of each"
 
 
