@@ -173,7 +173,8 @@ def find_rules(dataset: Dataset, columns: Mapping[str, Column], config: CodecCon
             name = candidate.name
             rules[name] = candidate.text
             found[name] = FoundRule(share, _reason(candidate.exceptions, candidate.rows))
-            log.info("found a relation: %s (%s)", candidate.text, found[name].reason)
+            percent = "100" if share == 1 else f"{min(100 * share, 99.99):.2f}"
+            log.info("found a rule: %s (%s %% of rows)", candidate.text, percent)
     return SchemaRules(rules, found, dict(orderings))
 
 
