@@ -56,7 +56,14 @@ def test_a_tiny_table_whose_every_code_is_rare_still_has_validation_cells():
 
 # A learning rate that overshoots after a few checks, so that the best weights are not the last.
 OVERSHOOT = dataclasses.replace(
-    SHORT, steps=400, learning_rate=0.03, patience=6, eval_every=2, checkpoint_every=0.0, finish=0.0
+    SHORT,
+    optimizer="adamw",
+    steps=400,
+    learning_rate=0.03,
+    patience=6,
+    eval_every=2,
+    checkpoint_every=0.0,
+    finish=0.0,
 )
 FINISHED = dataclasses.replace(OVERSHOOT, finish=1.0)
 

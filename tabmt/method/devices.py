@@ -72,8 +72,8 @@ def pick_precision(wanted: str, device: torch.device) -> tuple[BlockPrecision, s
     )
     gain = plain / short
     if gain >= WORTHWHILE:
-        return "bfloat16", f"its products are {gain:.1f} times as fast as those of float32"
-    return "float32", f"products in bfloat16 would be {gain:.1f} times as fast"
+        return "bfloat16", f"{gain:.1f} times as fast as float32"
+    return "float32", f"bfloat16 would be {gain:.1f} times as fast"
 
 
 def has_bfloat16() -> bool:

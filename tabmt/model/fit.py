@@ -227,7 +227,7 @@ def _train(
     log.info("computing with %d thread%s: %s", threads, "s" * (threads != 1), reason)
     with devices.threads(threads):
         net.precision, reason = devices.pick_precision(config.precision, device)
-    log.info("matrix products of the blocks in %s: %s", net.precision, reason)
+    log.info("training in %s: %s", net.precision, reason)
     config = dataclasses.replace(config, threads=threads, precision=net.precision)
     card = dataclasses.replace(card, settings=dataclasses.replace(settings, train=config))
 
