@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tabmt.method.column_order import RANDOM_ORDER
-from tabmt.method.early_stopping import ValidationSet, is_worse
+from tabmt.method.early_stopping import EarlyStopping, ValidationSet, is_clearly_worse
 from tabmt.method.train import SavedRun, train
 from tabmt.tokens import MASK
 from tests.test_train import SHORT, make, same, table, through_json, timeless, weights
@@ -16,10 +16,9 @@ from tests.test_train import SHORT, make, same, table, through_json, timeless, w
 
 def test_worse_means_by_more_than_a_standard_error_of_pairs():
     best = [1.0, 2.0, 3.0, 4.0]
-    assert not is_worse([5.0], [])
-    assert is_worse([1.1, 2.1, 3.1, 4.1], best)  # a little, but in every group
-    assert not is_worse([1.5, 1.8, 3.0, 3.9], best)  # more on average, but not steadily
-    assert not is_worse([0.9, 1.9, 2.9, 3.9], best)
+    assert is_clearly_worse([1.1, 2.1, 3.1, 4.1], best)  # a little, but in every group
+    assert not is_clearly_worse([1.5, 1.8, 3.0, 3.9], best)  # more on average, but not steadily
+    assert not is_clearly_worse([0.9, 1.9, 2.9, 3.9], best)
 
 
 def test_all_patterns_of_a_validation_row_are_in_one_group():
@@ -65,10 +64,10 @@ OVERSHOOT = dataclasses.replace(
     checkpoint_every=0.0,
     finish=0.0,
 )
-FINISHED = dataclasses.replace(OVERSHOOT, finish=1.0)
+FINISHED = dataclasses.replace(OVERSHOOT, finish=2.0)
 
 
-def test_early_stop_keeps_the_last_weights_whose_validation_loss_is_not_worse():
+def test_early_stop_keeps_the_weights_of_the_lowest_validation_loss():
     runs: dict[int, SavedRun] = {}
     net = make()
     summary = train(
@@ -117,7 +116,7 @@ def test_after_an_early_stop_the_kept_weights_train_on_with_all_rows():
     summary = train(finished, rows, valid_rows, FINISHED, seed=3, save=runs.append)
     assert (summary.stopped, stopped.finish_steps) == ("early", 0)
     assert (summary.best_step, summary.valid_loss) == (stopped.best_step, stopped.valid_loss)
-    assert summary.finish_steps == summary.best_step
+    assert summary.finish_steps == 2 * summary.best_step
     assert summary.steps == stopped.steps + summary.finish_steps
     four = finished.embedding.codes_of(1).stop - 1
     # Only validation rows have this code: without them its bias would go on falling.
@@ -150,3 +149,35 @@ def test_a_run_interrupted_among_its_last_steps_resumes_bit_for_bit(later):
     )
     assert timeless(again) == timeless(summary)
     assert same(weights(whole), weights(resumed))
+
+
+def checks(stopping: EarlyStopping, losses: list[float], noise: float = 0.0) -> int:
+    """Validation checks every 10 steps until training stops; how many there were."""
+    rng = np.random.default_rng(0)
+    for number, loss in enumerate(losses, 1):
+        groups = loss + noise * rng.permutation(np.linspace(-1, 1, 16))
+        stopping.update(groups.tolist(), 10 * number, rate=1.0)
+        if stopping.should_stop:
+            return number
+    return len(losses)
+
+
+def test_patience_counts_checks_that_are_clearly_worse():
+    stopping = EarlyStopping(patience=3)
+    assert checks(stopping, [3.0, 2.0, 1.0, 1.5, 1.5, 1.5, 1.5]) == 6
+    assert (stopping.kept_step, stopping.kept_loss) == (30, 1.0)
+
+
+def test_a_loss_that_rises_too_slowly_to_be_told_from_noise_stops_training_too():
+    stopping = EarlyStopping(patience=3)
+    falling, rising = [2.0 - 0.1 * n for n in range(10)], [1.1 + 1e-4 * n for n in range(1, 100)]
+    stopped = checks(stopping, falling + rising, noise=0.5)
+    assert stopped == 16  # half as many steps again as the best check, number 10, took
+    assert stopping.kept_step == 100
+
+
+def test_a_plateau_is_waited_out_as_long_as_now_and_then_a_check_is_better():
+    stopping = EarlyStopping(patience=3)
+    losses = [2.0 - 0.001 * n + 0.002 * (n % 3 != 0) for n in range(60)]
+    assert checks(stopping, losses, noise=0.5) == 60
+    assert stopping.kept_step == 580

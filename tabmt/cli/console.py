@@ -197,6 +197,11 @@ def _model_lines(name: str, model: "FittedModel") -> list[str]:
             f"training  {summary.steps:,} steps in {summary.seconds:.0f} s, "
             f"{STOPPED[summary.stopped]}, weights of step {summary.best_step:,}{valid}{then}"
         )
+    if card.codes_detector_auc is not None:
+        lines.append(
+            f"codes     real rows, redrawn from their codes, score {card.codes_detector_auc:.2f} on "
+            "a detector (0.5 is best)"
+        )
     if card.temperatures:
         listed = ", ".join(f"{column} {t:.3g}" for column, t in card.temperatures.items())
         lines.append(f"sampling  at temperatures {listed}")

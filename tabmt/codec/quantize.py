@@ -26,6 +26,9 @@ KNOTS = 8  # intervals between the knots of a bin, each with the same share of i
 KMEANS_POINTS = 10_000  # K-Means sees at most this many weighted points
 MOST_ROUNDS = 300  # of plain K-Means; it settles sooner
 LEAST_BINS = 10  # reserved for values that are not atoms
+REPEATED_ROWS = 20  # a value that so many rows share may be an atom ...
+MOST_REPEATED = 900  # ... unless there would be more than this ...
+STANDS_OUT = 4.0  # ... if it has this many times the rows of the values around it
 LEAST_ATOM_ROWS = 5  # a value that fewer rows hold shares a bin with others
 
 
@@ -257,8 +260,9 @@ def quantize(
         frequent = np.flatnonzero(finite & (counts * max_bins >= len(units)))
         most = max(0, max_bins - LEAST_BINS)
         atom[frequent[np.argsort(-counts[frequent], kind="stable")[:most]]] = True
-        rest = np.flatnonzero(~atom)
         bins = max(1, max_bins - int(atom[finite].sum()))
+        atom |= _repeated(values, counts, ~atom, continuous)
+        rest = np.flatnonzero(~atom)
         if len(rest) <= bins:
             atom[rest] = True
     rest = np.flatnonzero(~atom)
@@ -272,6 +276,27 @@ def quantize(
                 atom[group] = True
         groups = [group for group in groups if len(group) > 1]
     return _assemble(values, counts, atom, groups, continuous)
+
+
+def _repeated(
+    values: np.ndarray, counts: np.ndarray, candidate: np.ndarray, continuous: bool
+) -> np.ndarray:
+    """(n,) bool: which values many rows share although they lie where values are rare.
+
+    A page has one number of likes in all of its rows, a price ends in 99. Drawn from inside a bin,
+    such numbers would be lost.
+    """
+    rows = int(counts.sum())
+    often = candidate & (counts >= max(REPEATED_ROWS, rows / MOST_REPEATED))
+    if continuous:
+        return often
+    # As many grid values as hold so many rows on either side have this many rows on average.
+    side = rows / 200
+    below = np.cumsum(counts)
+    left = values[np.searchsorted(below, below - counts - side)]
+    right = values[np.searchsorted(below, below + side).clip(max=len(values) - 1)]
+    with np.errstate(over="ignore"):
+        return often & (counts * (right - left + 1) >= STANDS_OUT * (2 * side + counts))
 
 
 def _plain_kmeans(

@@ -21,6 +21,7 @@ MOST_ROWS = 4096  # per check; more would cost time and hardly make the loss mor
 PATTERNS_PER_ROW = 32  # at most, if there are few validation rows
 LEAST_SEEN = 5  # training rows with a code, for validation rows with it to count
 GROUPS = 16  # of validation rows, from which the standard error of the loss is estimated
+LONGEST_WAIT = 0.5  # for a better check, as a fraction of the steps that the best one took
 
 
 @dataclass(frozen=True)
@@ -90,42 +91,50 @@ def _has_rare_code(cells: Tensor, counts: Sequence[Tensor], least: int) -> Tenso
 
 @dataclass
 class EarlyStopping:
-    """Which weights to keep, and when to stop. The weights themselves are kept by the caller."""
+    """Which weights to keep, and when to stop. The weights themselves are kept by the caller.
+
+    Those of the lowest validation loss are kept. Training stops when `patience` checks in a row
+    are clearly worse, or when there has been no better one for half as many steps as the best one
+    took: few validation rows are too noisy for the first, while the network learns single rows by
+    heart (docs/log.md, 2026-11-18).
+    """
 
     patience: int
-    best_losses: list[float] = field(default_factory=list)  # by group, of the best check
+    kept_losses: list[float] = field(default_factory=list)  # by group of validation rows
     kept_step: int = 0
     kept_loss: float | None = None
     kept_rate: float = 0.0  # the learning rate at that step
     last_loss: float | None = None
     last_step: int = 0  # of the last check
+    worse_checks: int = 0  # in a row
     checks_without_improvement: int = 0
 
     def update(self, losses: list[float], step: int, rate: float) -> bool:
         """Take note of a validation check; whether the present weights are to be kept."""
-        worse = is_worse(losses, self.best_losses)
         self.last_loss, self.last_step = float(np.mean(losses)), step
-        if not worse:
-            self.kept_step, self.kept_loss, self.kept_rate = step, self.last_loss, rate
-        if not self.best_losses or self.last_loss < np.mean(self.best_losses):
-            self.best_losses = losses
-        self.checks_without_improvement = self.checks_without_improvement + 1 if worse else 0
-        return not worse
+        improved = self.kept_loss is None or self.last_loss < self.kept_loss
+        is_worse = not improved and is_clearly_worse(losses, self.kept_losses)
+        self.worse_checks = self.worse_checks + 1 if is_worse else 0
+        self.checks_without_improvement = 0 if improved else self.checks_without_improvement + 1
+        if improved:
+            self.kept_losses, self.kept_loss = losses, self.last_loss
+            self.kept_step, self.kept_rate = step, rate
+        return improved
 
     @property
     def should_stop(self) -> bool:
-        return self.checks_without_improvement >= self.patience
+        waited = self.last_step - self.kept_step
+        return self.worse_checks >= self.patience or (
+            self.checks_without_improvement >= self.patience
+            and waited > LONGEST_WAIT * self.kept_step
+        )
 
 
-def is_worse(losses: list[float], best: list[float]) -> bool:
+def is_clearly_worse(losses: list[float], best: list[float]) -> bool:
     """Whether the validation loss is above that of the best check by more than a standard error.
 
-    Both are means over the same groups of rows, so they are compared in pairs. Few validation rows
-    are too noisy to find the one best step; stopping there would leave much unlearned
-    (docs/log.md).
+    Both are means over the same groups of rows, so they are compared in pairs.
     """
-    if not best:
-        return False
     differences = np.subtract(losses, best)
     standard_error = differences.std(ddof=1) / math.sqrt(len(differences))
     return bool(differences.mean() > standard_error)

@@ -168,7 +168,7 @@ def validate(
         if stopping.update(losses, state.step, rate):
             weights.keep()
     failed = stopping.checks_without_improvement
-    note = f"  no improvement ({failed} of {stopping.patience})" if failed else ""
+    note = f"  no improvement for {failed} checks" if failed > 1 else ""
     log.info("step %d  validation loss %.4f%s", state.step, stopping.last_loss, note)
 
 

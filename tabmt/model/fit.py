@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tabmt import parallel
 from tabmt.codec import large_tables
+from tabmt.codec.resolution import codes_detector_auc
 from tabmt.codec.table import TableCodec
 from tabmt.config import Engine, TrainConfig
 from tabmt.data.dataset import Dataset
@@ -30,6 +31,7 @@ from tabmt.method.train import Progress, SavedRun, Summary, train
 from tabmt.model.checkpoint import read_checkpoint, table_fingerprint, write_checkpoint
 from tabmt.model.fitted_model import FittedModel, new_network, order_of_columns
 from tabmt.model.model_card import ModelCard, Settings
+from tabmt.rules.computed import computable
 from tabmt.rules.enforce import RuleSet
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import TemporaryFolder, TokenStore
@@ -67,7 +69,15 @@ def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedMod
     _check_codec(codec)
     before = options.continue_from
     temperatures = {} if before is None else before.card.temperatures
-    card = ModelCard(len(tokens), seed, settings, None, _versions(), temperatures)
+    card = ModelCard(
+        rows=len(tokens),
+        seed=seed,
+        settings=settings,
+        summary=None,
+        versions=_versions(),
+        temperatures=temperatures,
+        codes_detector_auc=encoded.codes_detector_auc,
+    )
     del dataset
     if tokens.shape[1] == 0:
         log.warning("No column varies, so there is nothing to learn.")
@@ -86,6 +96,7 @@ class Encoded:
     tokens: TokenStore
     rules: RuleSet
     folder: TemporaryFolder | None = None  # in which the tokens are, as long as they are used
+    codes_detector_auc: float | None = None  # see codec/resolution.py
 
 
 def _settings(values: Mapping[str, Any], dataset: Dataset, before: FittedModel | None) -> Settings:
@@ -124,7 +135,8 @@ def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions
         codec = TableCodec.fit(typed.columns.values(), dataset.source, {}, settings.codec, seed)
         columns = {column.name: column for column in codec.schema.columns}
         codec = codec.with_rules(inference.rules(dataset, columns))
-        return _with_rules(codec, codec.encode(typed), [_values(typed)])
+        encoded = _with_rules(codec, codec.encode(typed), [_values(typed)])
+        return _with_resolution(encoded, typed, seed)
     request = {"schema": overrides, "codec": dataclasses.asdict(settings.codec), "seed": seed}
     return _encode_large(
         dataset,
@@ -184,6 +196,16 @@ def _encode_large(
 
 def _with_rules(codec: TableCodec, tokens: TokenStore, pieces: Any) -> Encoded:
     return Encoded(codec, tokens, RuleSet.from_table(codec, pieces, tokens))
+
+
+def _with_resolution(encoded: Encoded, typed: TypedTable, seed: int) -> Encoded:
+    """With what the codes alone lose of the table."""
+    steps = computable(encoded.rules, encoded.codec).values()
+    computed = {step.target for step in steps}
+    auc = codes_detector_auc(encoded.codec, typed, leave=computed, seed=seed)
+    if auc is not None:
+        log.info("a detector tells real rows from the same rows redrawn from codes with %.2f", auc)
+    return dataclasses.replace(encoded, codes_detector_auc=auc)
 
 
 def _values(typed: TypedTable) -> dict[str, pa.Array]:

@@ -61,6 +61,7 @@ class ModelCard:
     summary: Summary | None  # None: no column had anything to learn
     versions: dict[str, str]
     temperatures: dict[str, float] = field(default_factory=dict)  # of samples, by default
+    codes_detector_auc: float | None = None  # of rows that are redrawn from their codes
 
     def to_json(self) -> dict[str, Any]:
         summary = None if self.summary is None else dataclasses.asdict(self.summary)
@@ -71,6 +72,7 @@ class ModelCard:
             "summary": summary,
             "versions": self.versions,
             "temperatures": self.temperatures,
+            "codes_detector_auc": self.codes_detector_auc,
         }
 
     @classmethod
@@ -88,6 +90,7 @@ class ModelCard:
             summary=stored.summary,
             versions=stored.versions,
             temperatures=stored.temperatures,
+            codes_detector_auc=stored.codes_detector_auc,
         )
 
 
@@ -101,3 +104,4 @@ class StoredCard:
     summary: Summary | None
     versions: dict[str, str]
     temperatures: dict[str, float]
+    codes_detector_auc: float | None

@@ -1,0 +1,96 @@
+"""What codes keep of a table: repeated values are codes, and a detector measures the rest."""
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from tabmt import TabMT
+from tabmt.codec.quantize import quantize
+from tabmt.codec.resolution import codes_detector_auc
+from tabmt.codec.table import TableCodec
+from tabmt.config import CodecConfig
+from tabmt.data.dataset import Dataset
+from tabmt.data.infer import Inference
+from tabmt.data.typed_columns import TypedTable
+
+
+def codes_of(values: np.ndarray, *, continuous: bool = False):
+    return quantize(values, quantizer="kmeans", max_bins=100, continuous=continuous, seed=0)
+
+
+def test_values_that_many_rows_share_are_codes_of_their_own():
+    rng = np.random.default_rng(0)
+    pages = rng.permutation(1_000_000)[:200].astype(float)
+    values = np.concatenate([rng.choice(pages, 8000), rng.integers(0, 1_000_000, 2000)])
+    codes = codes_of(values)
+    assert np.isin(pages, codes.centres[codes.atom]).all()
+    drawn = codes.decode(codes.encode(values)[0], np.random.default_rng(1), "inside")
+    assert (drawn == values).mean() >= 0.8
+
+
+def test_values_that_are_frequent_only_because_all_values_around_them_are_stay_in_bins():
+    values = np.random.default_rng(0).integers(0, 1000, 40_000).astype(float)  # 40 rows each
+    assert codes_of(values).atom.sum() == 0
+
+
+def test_numbers_without_decimals_to_round_to_are_codes_if_they_repeat():
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=150)
+    values = np.concatenate([rng.choice(means, 6000), rng.normal(size=6000)])
+    codes = codes_of(values, continuous=True)
+    assert np.isin(means, codes.centres[codes.atom]).all()
+    assert codes.atom.sum() == 150
+
+
+def test_nineteen_rows_are_too_few_for_a_code():
+    rng = np.random.default_rng(0)
+    base = rng.permutation(1_000_000)[:5000].astype(float)
+    for rows, is_code in ((19, False), (20, True)):
+        codes = codes_of(np.concatenate([base, np.full(rows, 123_456.5 * 2)]))
+        assert codes.atom.any() == is_code
+
+
+def detector(frame: pd.DataFrame, *, max_bins: int | None = None, **leave) -> float | None:
+    dataset = Dataset.open(frame)
+    config = CodecConfig(find_rules=False, max_bins=max_bins)
+    typed = TypedTable.of(Inference.of(dataset, config, {}).columns(dataset))
+    codec = TableCodec.fit(typed.columns.values(), dataset.source, {}, config, 0)
+    return codes_detector_auc(codec, typed, seed=0, **leave)
+
+
+def related(rows: int) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    start = rng.normal(size=rows)
+    return pd.DataFrame({"start": start, "end": start + rng.normal(size=rows) / 100})
+
+
+def test_rows_of_unrelated_columns_cannot_be_told_from_redrawn_ones():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=6000), "b": rng.integers(0, 10**6, 6000)})
+    frame.loc[::7, "a"] = None
+    assert detector(frame) == pytest.approx(0.5, abs=0.04)
+
+
+def test_relations_finer_than_a_bin_are_told_unless_the_column_is_computed():
+    frame = related(3000)
+    scores = [detector(frame, max_bins=bins) for bins in (5, 20)]
+    assert scores[0] > 0.9 > scores[1] > 0.6
+    assert detector(frame, max_bins=5, leave={"end"}) == pytest.approx(0.5, abs=0.06)
+
+
+def test_small_tables_and_tables_without_numbers_have_no_score():
+    assert detector(related(999)) is None
+    assert detector(pd.DataFrame({"word": ["a", "b", "c"] * 400})) is None
+
+
+def test_the_score_is_logged_and_part_of_the_model_file(tmp_path, caplog):
+    with caplog.at_level(logging.INFO, "tabmt"):
+        model = TabMT(steps=2, seed=0).fit(pa.Table.from_pandas(related(1200)))
+    score = model.card_.codes_detector_auc
+    assert score is not None
+    assert f"redrawn from codes with {score:.2f}" in caplog.text
+    model.save(tmp_path / "model.tabmt")
+    assert TabMT.load(tmp_path / "model.tabmt").card_.codes_detector_auc == score
