@@ -191,7 +191,7 @@ class TrainConfig:
     )
     patience: int = option(
         3,
-        "validation checks without improvement before training stops",
+        "least number of validation checks without improvement before training stops",
         minimum=1,
         group="Training",
     )
