@@ -1,5 +1,6 @@
 """Relations between columns: which are found, which are chance, and that rows satisfy them."""
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -17,6 +18,7 @@ from tabmt.config import PAPER, CodecConfig
 from tabmt.data.infer import infer_schema
 from tabmt.data.relations import find
 from tests.conftest import TINY
+from tests.prompted import p_value
 
 FOLDER = Path(os.environ.get("TABMT_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -450,6 +452,39 @@ def test_probabilities_sum_to_one_over_the_rows_that_satisfy_a_function():
     assert np.exp(nats[holds]).sum() == pytest.approx(1.0)
     unseen = nats[~holds] - nats[holds][np.argsort(np.argsort(table[~holds].index))]
     assert nats[~holds].max() < nats[holds].max() - np.log(400) + 1 and len(unseen) == 8
+
+
+@pytest.mark.parametrize("network", ["any-order", "masked"])
+def test_prompted_rows_under_a_function_come_as_often_as_the_network_says(network):
+    """Conditions on a free column, on the column that decides, and on the computed one."""
+    model = TabMT(steps=40, network=network, **TINY).fit(levels())
+    assert set(model.schema_.rules.values()) == {"determines(level, group)"}
+
+    def chances(given: dict[str, str], column: str) -> pd.Series:
+        return model.predict_proba(pd.DataFrame([given]), column).iloc[0]
+
+    rows = model.sample(4000, where={"sex": "m"}, seed=1)
+    level = chances({"sex": "m"}, "level")
+    assert p_value(rows["level"].value_counts().reindex(level.index, fill_value=0), level) > 0.001
+
+    rows = model.sample(4000, where={"level": "c"}, seed=2)
+    assert set(rows["group"]) == {"high"}
+    sex = chances({"level": "c", "group": "high"}, "sex")
+    assert p_value(rows["sex"].value_counts().reindex(sex.index, fill_value=0), sex) > 0.001
+
+    rows = model.sample(4000, where={"group": "low"}, seed=3)
+    assert set(rows["level"]) == {"a", "b"}
+    sex_first, level_first = chances({"group": "low"}, "sex"), chances({"group": "low"}, "level")
+    wanted = {}
+    for one, other in itertools.product("ab", "mf"):
+        later_sex = chances({"group": "low", "level": one}, "sex")[other]
+        later_level = chances({"group": "low", "sex": other}, "level")
+        wanted[one, other] = (
+            level_first[one] / level_first[["a", "b"]].sum() * later_sex
+            + sex_first[other] * later_level[one] / later_level[["a", "b"]].sum()
+        )
+    counts = rows.value_counts(["level", "sex"]).reindex(list(wanted), fill_value=0)
+    assert p_value(counts, list(wanted.values())) > 0.001
 
 
 def test_a_row_that_contradicts_a_relation_is_anomalous_there(model):
