@@ -78,7 +78,7 @@ def main() -> None:
     tables = ["adult", "california", "churn", "king"]
     parser.add_argument("--tables", nargs="+", default=tables, choices=CLEAN_TABLES)
     parser.add_argument(
-        "--protect", nargs="+", type=int, default=[0, 10], help="the first is compared with"
+        "--protect", nargs="+", type=int, default=[0, 5], help="the first is compared with"
     )
     parser.add_argument("--steps", type=int, default=1500, help="training steps")
     parser.add_argument("--seeds", type=int, default=3)

@@ -88,7 +88,7 @@ class CodecConfig:
         group="Data",
     )
     protect: int = option(
-        10,
+        5,
         "store a value only if at least this many rows hold it, and of other numbers only averages "
         "of as many rows: rarer categories are not generated, and numbers beyond the protected "
         "ends are moved inside; 0: store every value (as in the paper)",
@@ -461,6 +461,8 @@ def check(config: Any) -> None:
             _check_field(item, value)
     if isinstance(config, TrainConfig):
         _check_training(config)
+    if isinstance(config, CodecConfig) and config.protect == 1:
+        raise UserError("protect is 1, but must be 0 (off) or at least 2.")
     if isinstance(config, GenerationConfig):
         rows = config.rows_per_order
         if rows is not None and MOST_ROWS_PER_ORDER % rows:

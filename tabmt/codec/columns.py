@@ -26,7 +26,8 @@ from tabmt.config import CodecConfig, most_bins
 from tabmt.data import text_formats
 from tabmt.data.arrow_types import is_number, is_text, is_time, parse_type, storage_type, value_type
 from tabmt.data.missing import missing_scalar
-from tabmt.data.protection import ValueCounts
+from tabmt.data.personal import find_form
+from tabmt.data.protection import ValueCounts, can_be_stored
 from tabmt.data.schema import Column
 from tabmt.data.typed_columns import TypedColumn
 from tabmt.data.units import Grid, in_zone
@@ -406,7 +407,8 @@ class NumericCodec(ColumnCodec):
 
     def _neighbours(self, unit: float) -> str:
         """The values on both sides of one that no code has."""
-        points = np.concatenate([self.codes.centres[self.codes.atom], self.codes.edges])
+        ends, _ = self.codes.ends()
+        points = np.concatenate([self.codes.centres[self.codes.atom], ends])
         below, above = points[points < unit], points[points > unit]
         sides = [*([below.max()] if len(below) else []), *([above.min()] if len(above) else [])]
         named = " and ".join(str(self._show(side)) for side in sides)
@@ -498,21 +500,6 @@ class CategoricalCodec(ColumnCodec):
     rare_text: str | None = None
 
     kind = "categorical"
-
-    @classmethod
-    def of(
-        cls, counts: ValueCounts, dictionary: pa.Array | None, config: CodecConfig, seed: int
-    ) -> "CategoricalCodec":
-        """From all values of a column, of which at least one is frequent."""
-        frequent = counts.frequent(config.protect, seed)
-        values, has_rare = counts.values.filter(pa.array(frequent)), not frequent.all()
-        rare_text = config.rare_text if has_rare and is_text(values.type) else None
-        if dictionary is not None:
-            rare = counts.values.filter(pa.array(~frequent))
-            dictionary = dictionary.filter(pc.invert(pc.is_in(dictionary, rare)))
-            words = [values] if rare_text is None else [values, pa.array([rare_text], values.type)]
-            dictionary = pc.unique(pa.concat_arrays([dictionary, *words]))
-        return cls(values, dictionary, has_rare, rare_text)
 
     @property
     def size(self) -> int:
@@ -725,12 +712,18 @@ class IdCodec(ColumnCodec):
             "pattern": list(ids.pattern),
             "prefix": ids.prefix,
             "skip": ids.skip,
+            "looks": [list(look) for look in ids.looks],
+            "turns": list(ids.turns),
+            "form": ids.form,
         }
 
     @classmethod
     def from_parts(cls, arrays: Arrays, entry: Mapping[str, Any]) -> "IdCodec":
         identifiers = convert(entry, Identifiers)
         require(not identifiers.pattern or identifiers.count is not None, "a pattern has no count")
+        require(len(identifiers.looks) == len(identifiers.turns), "looks and turns do not fit")
+        require(all(turn > 0 for turn in identifiers.turns), "a look has no turn")
+        require(all(all(look) for look in identifiers.looks), "an alphabet is empty")
         return cls(identifiers)
 
 
@@ -852,15 +845,23 @@ def fit_codec(typed: TypedColumn, config: CodecConfig, seed: int) -> ColumnCodec
             value, dictionary = known.take(first), typed.dictionary  # a slice would keep all rows
             if config.protect and dictionary is not None:
                 dictionary = value
-            return ConstantCodec(value, dictionary, has_rare=bool(config.protect and not len(known)))
+            return ConstantCodec(value, dictionary)
         case "id":
             missing = missing_scalar(known.type, column.format, column.missing_text)
+            form = find_form(column.name, pc.unique(known)) if is_text(known.type) else None
             return IdCodec(
-                Identifiers.find(column.name, known, None if missing is None else missing.as_py())
+                Identifiers.find(
+                    column.name,
+                    known,
+                    None if missing is None else missing.as_py(),
+                    None if form is None else form.key,
+                )
             )
         case "categorical":
-            return CategoricalCodec.of(ValueCounts.of(known), typed.dictionary, config, seed)
+            return categories_codec(ValueCounts.of(known), typed.dictionary, config, seed)
         case _:
+            if not can_be_stored(column.kind, known, config.protect):
+                return ConstantCodec(known[:0], has_rare=True)
             grid = Grid.find(known, decimals=column.decimals, time_step=column.time_step)
             codes = quantize(
                 grid.units(known),
@@ -871,6 +872,23 @@ def fit_codec(typed: TypedColumn, config: CodecConfig, seed: int) -> ColumnCodec
                 protect=config.protect,
             )
             return NumericCodec(grid, codes)
+
+
+def categories_codec(
+    counts: ValueCounts, dictionary: pa.Array | None, config: CodecConfig, seed: int
+) -> CategoricalCodec | ConstantCodec:
+    """The codec of categories, from all values of a column; without a frequent one it is empty."""
+    frequent = counts.frequent(config.protect, seed)
+    values, rare = (counts.values.filter(pa.array(mask)) for mask in (frequent, ~frequent))
+    rare_text = config.rare_text if len(rare) and is_text(values.type) else None
+    if dictionary is not None:
+        if config.protect:  # also of categories that are declared, but that no row holds
+            dictionary = dictionary.filter(pc.is_in(dictionary, values))
+        words = [values] if rare_text is None else [values, pa.array([rare_text], values.type)]
+        dictionary = pc.unique(pa.concat_arrays([dictionary, *words]))
+    if len(values) == 0:
+        return ConstantCodec(values, dictionary, has_rare=True)
+    return CategoricalCodec(values, dictionary, bool(len(rare)), rare_text)
 
 
 def _bins(config: CodecConfig, rows: int) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from tabmt import parallel
-from tabmt.codec.columns import CategoricalCodec, CodedColumn
+from tabmt.codec.columns import CategoricalCodec, CodedColumn, ConstantCodec, categories_codec
 from tabmt.codec.table import TableCodec, fit_column
 from tabmt.config import CodecConfig, Engine
 from tabmt.data import files, infer
@@ -41,6 +41,7 @@ def fit_table_codec(
 ) -> TableCodec:
     """The codec of a table of any size, column by column."""
     inference = infer.Inference.of(dataset, config, overrides)
+    config = inference.config
     codec = TableCodec.fit(inference.columns(dataset), dataset.source, {}, config, seed)
     if infer.is_sampled(dataset):
         codec = _with_all_rows(codec, inference, dataset, config, seed)
@@ -60,9 +61,9 @@ def _with_all_rows(
         coded[name] = fit_column(inference.column(name, dataset.column(name)), config, seed)
     for name, counts in scan.categories.items():
         own = coded[name].codec
-        assert isinstance(own, CategoricalCodec)
+        assert isinstance(own, CategoricalCodec | ConstantCodec)
         codec_seed = derive(seed, "codec", name)
-        more = CategoricalCodec.of(counts, own.dictionary, config, codec_seed)
+        more = categories_codec(counts, own.dictionary, config, codec_seed)
         coded[name] = CodedColumn(coded[name].column, more)
     columns = tuple(column.column for column in coded.values())
     return TableCodec(Schema(columns, dataset.source), tuple(coded.values()))

@@ -37,6 +37,7 @@ from tabmt.data.missing import (
     to_null,
 )
 from tabmt.data.overrides import EDITABLE, Overrides, parse_overrides
+from tabmt.data.personal import find_form
 from tabmt.data.protection import ValueCounts, can_be_stored, least_rows, most_needed
 from tabmt.data.relations.find import find_rules
 from tabmt.data.schema import Column, Kind, Schema, SchemaRules, check_names
@@ -155,9 +156,6 @@ def _infer_column(
         name, known, values.null_count, pa.types.is_dictionary(array.type), inference.config
     )
     kind, reason = _apply_kind(name, entries, inferred, known, values.null_count)
-    if not can_be_stored(kind, known, inference.config.protect):
-        kind, reason = inferred = "constant", _not_stored(kind, len(known), inference.config.protect)
-        values, known = pa.nulls(len(values), values.type), known[:0]
     decimals, step, precision_reason = _find_precision(name, kind, known, entries)
     _check_missing_text_outside(name, kind, reading, known, decimals)
     if reading.format and not inference.untyped and kind not in ("numeric", "datetime"):
@@ -178,6 +176,9 @@ def _infer_column(
         max_bins=entries.get("max_bins"),
         reason=reading.reason + reason + precision_reason + nan_note + reading.note,
     )
+    if not can_be_stored(kind, known, inference.config.protect):
+        note = _not_stored(kind, len(known), inference.config.protect)
+        column = dataclasses.replace(column, reason=column.reason + note)
     _check_fixed_entries(column, entries, FIXED if kind == inferred[0] else ("dtype",))
     chosen = {
         "kind": kind != inferred[0],
@@ -195,10 +196,10 @@ def _infer_column(
 
 def _not_stored(kind: Kind, known: int, protect: int) -> str:
     if kind == "categorical":
-        why = f"no value is held by {protect} rows"
+        why = "hardly any value is held by enough rows"
     else:
         why = f"only {known} rows have a value, and {least_rows(protect)} are needed"
-    return f"{why} (protect {protect}), so none is stored and all are generated as missing"
+    return f"; {why} (protect {protect}), so none is stored and all are generated as missing"
 
 
 FIXED = ("dtype", "time_step", "format")  # a schema file repeats them, but cannot change them
@@ -423,20 +424,26 @@ def _find_kind(
     if pa.types.is_boolean(known.type):
         return "categorical", "booleans"
     if is_text(known.type):
-        return _kind_of_text(known, distinct, config)
+        return _kind_of_text(name, known, distinct, config)
     if is_time(known.type):
         return _kind_of_times(known)
     return _kind_of_numbers(name, known, distinct, config)
 
 
-def _kind_of_text(known: pa.Array, distinct: int, config: CodecConfig) -> tuple[Kind, str]:
+def _kind_of_text(
+    name: str, known: pa.Array, distinct: int, config: CodecConfig
+) -> tuple[Kind, str]:
     # PAPER-DIFF find_ids: the paper knows no ids. The values of a key would be learned by heart.
+    form = find_form(name, pc.unique(known)) if config.find_ids else None
+    if form is not None and form.key != "name":
+        return "id", f"{form.description}: new ones are generated"
     if config.find_ids and distinct == len(known) and len(known) >= LEAST_ID_ROWS:
         return "id", "text that is unique in every row"
     counts = ValueCounts.of(known)
     few = counts.rare_share(config.protect) > MOST_RARE_TEXT and config.find_ids
     if few or not can_be_stored("categorical", known, config.protect):
-        return "id", f"text with {distinct} distinct values{_regenerated(config.protect)}"
+        what = "text" if form is None else form.description
+        return "id", f"{what} with {distinct} distinct values{_regenerated(config.protect)}"
     many = distinct > len(known) / 2 and distinct >= LEAST_ID_ROWS
     hint = "; almost all are unique: with kind id, new ones would be generated" if many else ""
     note = _rare_note(counts, config.protect)
