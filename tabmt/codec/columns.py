@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tabmt.codec.identifiers import Identifiers
+from tabmt.codec.identifiers import TURNS, Identifiers
 from tabmt.codec.quantize import How, Quantized, quantize
 from tabmt.config import CodecConfig, most_bins
 from tabmt.data import text_formats
@@ -103,6 +103,7 @@ class ColumnCodec(abc.ABC):
     """Codes 0 .. size-1 for the known values of one column."""
 
     kind: ClassVar[str]
+    has_rare: bool = False  # whether there are values that are not stored
 
     @property
     @abc.abstractmethod
@@ -712,8 +713,9 @@ class IdCodec(ColumnCodec):
             "pattern": list(ids.pattern),
             "prefix": ids.prefix,
             "skip": ids.skip,
-            "looks": [list(look) for look in ids.looks],
+            "patterns": [list(pattern) for pattern in ids.patterns],
             "turns": list(ids.turns),
+            "free": [None if free is None else dataclasses.asdict(free) for free in ids.free],
             "form": ids.form,
         }
 
@@ -721,9 +723,19 @@ class IdCodec(ColumnCodec):
     def from_parts(cls, arrays: Arrays, entry: Mapping[str, Any]) -> "IdCodec":
         identifiers = convert(entry, Identifiers)
         require(not identifiers.pattern or identifiers.count is not None, "a pattern has no count")
-        require(len(identifiers.looks) == len(identifiers.turns), "looks and turns do not fit")
-        require(all(turn > 0 for turn in identifiers.turns), "a look has no turn")
-        require(all(all(look) for look in identifiers.looks), "an alphabet is empty")
+        turns, patterns = identifiers.turns, identifiers.patterns
+        free = [numbers for numbers in identifiers.free if numbers is not None]
+        require(len(patterns) == len(turns) <= TURNS, "patterns and turns do not fit")
+        require(len(patterns) == len(identifiers.free), "patterns and free numbers do not fit")
+        require(
+            all(
+                numbers.remainders and all(0 <= r < numbers.divisor for r in numbers.remainders)
+                for numbers in free
+            ),
+            "the free numbers of a pattern are wrong",
+        )
+        require(all(0 < turn <= TURNS for turn in turns), "a pattern has no turn")
+        require(all(all(pattern) for pattern in patterns), "an alphabet is empty")
         return cls(identifiers)
 
 
@@ -966,8 +978,8 @@ class CodedColumn:
             raise UserError(message)
         if self.name not in warned:
             log.warning(
-                "Column %r has values outside the range that the model has seen; each is replaced "
-                "by the nearest value in range (%d of the first %d values).",
+                "Column %r has values outside the range that the model holds; each is replaced by "
+                "the nearest value in range (%d of the first %d values).",
                 self.name,
                 int(unseen.sum()),
                 len(typed.known),

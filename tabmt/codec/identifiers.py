@@ -2,9 +2,9 @@
 
 A format is a number of possible identifiers and a way to write each of them. Row i of a sample gets
 identifier number (a * i + b) mod count, with a and b from the seed. This is a permutation that
-needs no memory, so rows can be generated in chunks. Text of several lengths or looks has several
-patterns, which take turns as often as the looks occur. A pattern is made only of looks that enough
-rows share, and has room for many times as many identifiers as the table has, so that a new one is
+needs no memory, so rows can be generated in chunks. Text of several lengths or shapes has several
+patterns, which take turns as often as the shapes occur. A pattern is made only of a shape that
+enough rows share, and has room for many times as many identifiers as the table has, so that a new one is
 hardly ever a real one.
 """
 
@@ -23,7 +23,8 @@ from tabmt.data.arrow_types import is_text
 from tabmt.data.personal import iban_check_digits, luhn_digit
 from tabmt.data.units import raw_values
 from tabmt.errors import UserError
-from tabmt.seeds import derive
+from tabmt.fingerprint import fingerprint
+from tabmt.seeds import derive, numpy_stream
 
 ALPHABETS = (
     string.digits,
@@ -35,11 +36,47 @@ ALPHABETS = (
     string.ascii_letters + string.digits,
 )
 ROOM = 10  # a pattern must allow this many times the number of identifiers in the table
-MOST_ROOM = 10_000  # of a look that is not that of all identifiers
-LEAST_LOOK = 5  # rows that must share a look
+MOST_ROOM = 10_000  # for each identifier of a shape that is not that of all
+LEAST_SHARED = 5  # rows that must share a shape
 TURNS = 64  # in which patterns take turns
+RARELY_REAL = 10**8  # possible identifiers for each real one, of which a sample has hardly any
+LEAST_FREE = 10**6  # identifiers that must be left if the real ones are left out
+MOST_REMAINDERS, MOST_STORED = 2**16, 2**11
 CONSONANTS, VOWELS = "bcdfghjklmnprstvwz", "aeiou"
 ROUND_DIGITS = 2  # of the ends of numbers that are stored
+
+
+@dataclass(frozen=True)
+class FreeNumbers:
+    """Numbers of a pattern that no real identifier has: some remainders of a division.
+
+    Only half of the remainders that no real identifier has are used, drawn at random, so that a
+    number with another remainder is hardly more likely to be real.
+    """
+
+    divisor: int
+    remainders: tuple[int, ...]
+
+    @classmethod
+    def find(cls, taken: np.ndarray, count: int, words: int, secret: str) -> "FreeNumbers | None":
+        """None if new identifiers are hardly ever real ones anyway, or if too few would be left.
+
+        `secret` depends on all identifiers, so that the draw cannot be repeated without them.
+        """
+        if count > RARELY_REAL * words:
+            return None
+        divisor = min(2 * words, MOST_REMAINDERS)
+        unused = np.setdiff1d(np.arange(divisor), taken % divisor)
+        used = numpy_stream(0, "free", secret).permutation(unused)[: len(unused) // 2]
+        found = cls(divisor, tuple(np.sort(used[:MOST_STORED]).tolist()))
+        return found if found.available(count) >= LEAST_FREE else None
+
+    def available(self, count: int) -> int:
+        return count // self.divisor * len(self.remainders)
+
+    def number(self, index: int) -> int:
+        times, which = divmod(index, len(self.remainders))
+        return times * self.divisor + self.remainders[which]
 
 
 @dataclass(frozen=True)
@@ -51,8 +88,9 @@ class Identifiers:
     pattern: tuple[str, ...] = ()  # one entry per character: its alphabet, or the character itself
     prefix: str = ""  # text without a common pattern becomes prefix1, prefix2, ...
     skip: int | None = None  # the number of the identifier that would be a missing value
-    looks: tuple[tuple[str, ...], ...] = ()  # several patterns ...
+    patterns: tuple[tuple[str, ...], ...] = ()  # several patterns ...
     turns: tuple[int, ...] = ()  # ... and how many of TURNS each has
+    free: tuple["FreeNumbers | None", ...] = ()  # of each pattern; None: all its numbers
     form: str | None = None  # of personal data (data/personal.py), whose checksum is computed
 
     @classmethod
@@ -80,22 +118,28 @@ class Identifiers:
         cls, name: str, values: pa.Array, missing: str | None, form: str | None
     ) -> "Identifiers":
         words = values.to_pylist()
+        secret = fingerprint(sorted(words))
         if form not in ("card", "iban", "email") and len({len(word) for word in words}) == 1:
             pattern = tuple(_alphabet(set(letters)) for letters in zip(*words, strict=True))
             count = math.prod(len(letters) for letters in pattern)
             if all(pattern) and count >= ROOM * len(words):
+                free = _find_free(words, pattern, form, secret)
+                if free is not None and _read(missing, pattern) is None:
+                    return cls(patterns=(pattern,), turns=(TURNS,), free=(free,))
                 return cls(count=count, pattern=pattern, skip=_read(missing, pattern))
-        looks = _find_looks(words, missing, form)
-        if looks:
-            return cls(looks=tuple(looks), turns=_share_turns(list(looks.values())), form=form)
+        patterns = _find_patterns(words, missing, form)
+        if patterns:
+            turns = _share_turns(list(patterns.values()))
+            free = tuple(_find_free(words, pattern, form, secret) for pattern in patterns)
+            return cls(patterns=tuple(patterns), turns=turns, free=free, form=form)
         stem = re.sub(r"\W+", "_", name).strip("_") or "id"
         return cls(start=1, prefix=f"{stem}_")
 
     def generate(
         self, first: int, rows: int, *, dtype: pa.DataType, seed: int, name: str
     ) -> pa.Array:
-        if self.looks:
-            return pa.array([self._look(first + i, seed) for i in range(rows)], dtype)
+        if self.patterns:
+            return pa.array([self._by_turn(first + i, seed) for i in range(rows)], dtype)
         numbers = [self._number(first + i, seed) for i in range(rows)]
         if self.pattern:
             return pa.array([self._write(number) for number in numbers], dtype)
@@ -128,20 +172,22 @@ class Identifiers:
     @cached_property
     def _turn(self) -> list[tuple[int, int]]:
         """The pattern of each turn, and how many earlier turns have the same."""
-        order = [look for look, count in enumerate(self.turns) for _ in range(count)]
+        order = [index for index, count in enumerate(self.turns) for _ in range(count)]
         # Spread, so that neighbouring rows differ: 37 and TURNS have no common divisor.
         order = [order[37 * turn % len(order)] for turn in range(len(order))]
-        return [(look, order[:turn].count(look)) for turn, look in enumerate(order)]
+        return [(index, order[:turn].count(index)) for turn, index in enumerate(order)]
 
-    def _look(self, row: int, seed: int) -> str:
+    def _by_turn(self, row: int, seed: int) -> str:
         round_, turn = divmod(row, len(self._turn))
-        look, earlier = self._turn[turn]
-        pattern = self.looks[look]
-        count = math.prod(len(alphabet) for alphabet in pattern)
-        number = round_ * self.turns[look] + earlier
-        if number < count:
-            number = _permuted(number, count, derive(seed, "look", look))
-        return _with_checksum(_write(pattern, count, number), self.form)
+        chosen, earlier = self._turn[turn]
+        pattern = self.patterns[chosen]
+        count, free = _room(pattern), self.free[chosen]
+        number = round_ * self.turns[chosen] + earlier
+        available = count if free is None else free.available(count)
+        repetition, number = divmod(number, available)
+        number = _permuted(number, available, derive(seed, "pattern", chosen))
+        number = number if free is None else free.number(number)
+        return _with_checksum(_write(pattern, count, repetition * count + number), self.form)
 
 
 def _permuted(number: int, count: int, seed: int) -> int:
@@ -159,6 +205,28 @@ def _write(pattern: tuple[str, ...], count: int, number: int) -> str:
         number, index = divmod(number, len(alphabet))
         letters.append(alphabet[index])
     return "".join(reversed(letters))
+
+
+def _room(pattern: tuple[str, ...]) -> int:
+    """The number of identifiers that a pattern has."""
+    return math.prod(len(alphabet) for alphabet in pattern)
+
+
+def _find_free(
+    words: list[str], pattern: tuple[str, ...], form: str | None, secret: str
+) -> FreeNumbers | None:
+    """The numbers of a pattern that are none of these words."""
+    count = _room(pattern)
+    if count >= 2**62:
+        return None
+    fixed = [index for index, alphabet in enumerate(pattern) if alphabet == "0"]
+    taken = []
+    for word in words:
+        if form in ("card", "iban") and len(word) == len(pattern):  # check digits are computed
+            word = "".join("0" if index in fixed else c for index, c in enumerate(word))
+        if (number := _read(word, pattern)) is not None:
+            taken.append(number)
+    return FreeNumbers.find(np.array(taken, np.int64), count, len(words), secret)
 
 
 def _with_checksum(word: str, form: str | None) -> str:
@@ -179,33 +247,32 @@ def _rounded(number: int, digits: int) -> int:
     return number // step * step
 
 
-# --- looks ---------------------------------------------------------------------------------
+# --- shapes ---------------------------------------------------------------------------------
 
 
-def _find_looks(
+def _find_patterns(
     words: list[str], missing: str | None, form: str | None
 ) -> dict[tuple[str, ...], int]:
-    """The patterns of looks that enough words share, the most frequent ones, with their counts."""
+    """The patterns of shapes that enough words share, the most frequent ones, with their counts."""
     domains = Counter(word.rpartition("@")[2] for word in words) if form == "email" else None
-    by_look = defaultdict(list)
+    by_shape = defaultdict(list)
     for word in words:
         if domains is not None:
             local, _, domain = word.rpartition("@")
-            word = f"{local}@{domain if domains[domain] >= LEAST_LOOK else 'example.org'}"
-        by_look[_look_of(word, form)].append(word)
-    looks: dict[tuple[str, ...], int] = {}
-    for same in sorted(by_look.values(), key=len, reverse=True):
-        pattern = _pattern_of_look(same, form)
-        room = math.prod(len(alphabet) for alphabet in pattern)
-        is_wide = room >= min(ROOM * len(words), MOST_ROOM * len(same))
-        if len(same) >= LEAST_LOOK and is_wide and _read(missing, pattern) is None:
-            looks[pattern] = looks.get(pattern, 0) + len(same)
-        if len(looks) == TURNS:
+            word = f"{local}@{domain if domains[domain] >= LEAST_SHARED else 'example.org'}"
+        by_shape[_shape_of(word, form)].append(word)
+    patterns: dict[tuple[str, ...], int] = {}
+    for same in sorted(by_shape.values(), key=len, reverse=True):
+        pattern = _pattern_of_shape(same, form)
+        is_wide = _room(pattern) >= min(ROOM * len(words), MOST_ROOM * len(same))
+        if len(same) >= LEAST_SHARED and is_wide and _read(missing, pattern) is None:
+            patterns[pattern] = patterns.get(pattern, 0) + len(same)
+        if len(patterns) == TURNS:
             break
-    return looks
+    return patterns
 
 
-def _look_of(word: str, form: str | None) -> str:
+def _shape_of(word: str, form: str | None) -> str:
     """What identifiers of one pattern have in common: the kinds of their characters."""
     keep = len(word.rpartition("@")[0]) if form == "email" else len(word)
     kinds = [_kind_of(letter) for letter in word[:keep]]
@@ -222,7 +289,7 @@ def _kind_of(letter: str) -> str:
     return letter
 
 
-def _pattern_of_look(words: list[str], form: str | None) -> tuple[str, ...]:
+def _pattern_of_shape(words: list[str], form: str | None) -> tuple[str, ...]:
     """The alphabet of each character; in words, consonants and vowels alternate."""
     pattern, run = [], 0
     keep = len(words[0].rpartition("@")[0]) if form == "email" else len(words[0])

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 LEAST_SHARE = 0.9  # of the values must have a form
-LOOKED_AT = 5_000  # distinct values at most
+MOST_TRIED = 5_000  # distinct values at most
 FEWEST = 5  # distinct values: fewer are more likely words of another kind
 
 EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}")
@@ -90,7 +90,7 @@ def find_form(name: str, distinct: pa.Array) -> Form | None:
     """
     if len(distinct) < FEWEST:
         return None
-    rows = np.linspace(0, len(distinct) - 1, min(LOOKED_AT, len(distinct))).astype(np.int64)
+    rows = np.linspace(0, len(distinct) - 1, min(MOST_TRIED, len(distinct))).astype(np.int64)
     words = distinct.take(pa.array(np.unique(rows))).to_pylist()
     for form, matches in FORMS:
         if sum(map(matches, words)) >= LEAST_SHARE * len(words):

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tabmt import parallel
 from tabmt.codec import large_tables
-from tabmt.codec.table import TableCodec
+from tabmt.codec.table import TableCodec, log_protection
 from tabmt.config import Engine, TrainConfig
 from tabmt.data.dataset import Dataset
 from tabmt.data.infer import Inference, check_not_empty
@@ -64,6 +64,8 @@ def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedMod
     settings = _settings(values, dataset, options.continue_from)
     encoded = _encode(dataset, settings, seed, options)
     codec, tokens, rules = encoded.codec, encoded.tokens, encoded.rules
+    if settings.codec.protect and options.continue_from is None:
+        log_protection(codec, settings.codec.protect)
     column_order = order_of_columns(codec, settings)
     _check_codec(codec)
     before = options.continue_from
