@@ -500,7 +500,7 @@ class ProtectedBins:
             kept.pop()
         edges = np.array([*kept, high])
         label = np.searchsorted(edges[1:-1], self.values, side="right")
-        inside = np.clip(self.values, *self._ends_on_grid(low, high))
+        inside = np.clip(self.values, low, high)
         members = [
             (inside[label == b], self.counts[label == b]) for b in range(len(edges) - 1)
         ]
@@ -514,9 +514,6 @@ class ProtectedBins:
         """The rows from one point up to another, which must be above it for there to be any."""
         first, last = np.searchsorted(self.values, (low, high))
         return int(self.counts[first:last].sum())
-
-    def _ends_on_grid(self, low: float, high: float) -> tuple[float, float]:
-        return (low, high) if self.continuous else (float(np.ceil(low)), float(np.floor(high)))
 
     def _end(self, values: np.ndarray, counts: np.ndarray) -> float:
         """The upper end of ascending values: the largest if it is frequent, otherwise a random

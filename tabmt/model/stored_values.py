@@ -32,7 +32,8 @@ from tabmt.seeds import numpy_stream
 LEAST_LETTERS = 6  # of a text that is searched among all bytes; shorter ones occur by chance
 LEAST_DIGITS = 6  # of a number that is searched so ...
 LEAST_BYTES = 5  # ... and bytes that are not zero
-CONTROLS = 20  # searches with stored numbers that are moved
+CONTROLS = 20  # searches with stored numbers that are moved ...
+MARGIN = 2  # ... and how many times as many values as the luckiest of them count
 NEAREST = 3  # stored numbers on each side with which a known value is mirrored
 ROUNDS = 200  # in which solved values solve others
 LEAST_CHANCE = 0.05  # exact means that there may be by chance at least ...
@@ -263,7 +264,7 @@ def _scan_numbers(
         mirrored = _Mirror(left, frequent, codec.grid.continuous)
         others = np.setdiff1d(stored, frequent)  # frequent values are no secret
         controls = [mirrored.solve(_moved(others, rng)).sum() for _ in range(CONTROLS)]
-        most = max(controls) + 2 * float(np.std(controls)) + 2
+        most = MARGIN * max(controls) + CONTROLS / 4
         found = mirrored.solve(others)
         found = found if found.sum() > most else np.zeros(len(left), bool)
         solved = int((found | _exact_means(codec, finite, left)).sum())
