@@ -87,6 +87,21 @@ class CodecConfig:
         flag="--find-rules/--no-find-rules",
         group="Data",
     )
+    protect: int = option(
+        5,
+        "store a value only if at least this many rows hold it, and of other numbers only averages "
+        "of as many rows: rarer categories are not generated, and numbers beyond the protected "
+        "ends are moved inside; 0: store every value (as in the paper)",
+        minimum=0,
+        group="Data",
+    )
+    rare_text: str | None = option(
+        None,
+        "text that generated rows show instead of a rare category  [default: none; a frequent "
+        "category is drawn instead]",
+        type=str,
+        group="Data",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -336,6 +351,7 @@ PAPER_METHOD: dict[str, Any] = {
     "few_values": 0,
     "find_ids": False,
     "find_rules": False,
+    "protect": 0,
     "smoothing": 0.0,
     "initial_bias": "zero",
     "optimizer": "adamw",
@@ -445,6 +461,8 @@ def check(config: Any) -> None:
             _check_field(item, value)
     if isinstance(config, TrainConfig):
         _check_training(config)
+    if isinstance(config, CodecConfig) and config.protect == 1:
+        raise UserError("protect is 1, but must be 0 (off) or at least 2.")
     if isinstance(config, GenerationConfig):
         rows = config.rows_per_order
         if rows is not None and MOST_ROWS_PER_ORDER % rows:

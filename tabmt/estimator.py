@@ -122,6 +122,8 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         few_values: int = CodecConfig.few_values,
         find_ids: bool = CodecConfig.find_ids,
         find_rules: bool = CodecConfig.find_rules,
+        protect: int = CodecConfig.protect,
+        rare_text: str | None = CodecConfig.rare_text,
         network: NetworkName = NetworkConfig.network,
         width: int = NetworkConfig.width,
         depth: int | None = None,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tabmt.method.train import Progress
     from tabmt.model.fitted_model import FittedModel
+    from tabmt.model.stored_values import FileScan
 
 log = logging.getLogger(__name__)
 
@@ -148,21 +149,48 @@ def is_main_process() -> bool:
     return is_main
 
 
+def show_scan(name: str, scan: "FileScan") -> None:
+    """How many rare values of a table are in a model file, by column, on standard output."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    heads = ("column", "rare values", "as text", "stored", "solved")
+    grid = Table(*heads, box=None, pad_edge=False)
+    for one in scan.columns:
+        counts = (one.rare, one.text, one.stored, one.solved)
+        grid.add_row(escape(one.column), *(f"{count:,}" for count in counts))
+    console.print(grid)
+    for rule, count in scan.combinations.items():
+        console.print(f"rule {rule!r}: {count:,} rare combinations", markup=False)
+    verdict = f"{scan.found:,} were found" if scan.found else "none was found"
+    console.print(
+        f"{name}: of the values that fewer than {scan.protect} rows of the table hold, {verdict}.",
+        markup=False,
+    )
+
+
 def show_model(name: str, model: "FittedModel") -> None:
     """How a model was fitted, and what it knows of each column, on standard output."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    from tabmt.model.stored_values import describe
+
     console = Console(highlight=False)
     for line in _model_lines(name, model):
         console.print(line, markup=False)
     console.print()
-    grid = Table("column", "kind", "type", "codes", "missing", "reason", box=None, pad_edge=False)
+    heads = ("column", "kind", "type", "codes", "missing", "reason", "real values in the file")
+    grid = Table(*heads, box=None, pad_edge=False)
+    held = describe(model)
     for coded in model.codec.coded:
         column = coded.column
         codes = f"{coded.size:,}" if coded.has_tokens else "-"
-        cells = (column.name, column.kind, column.dtype, codes, column.missing, column.reason)
+        cells = (column.name, column.kind, column.dtype, codes, column.missing, column.reason,
+                 held[column.name])  # fmt: skip
         grid.add_row(*(escape(cell) for cell in cells))
     console.print(grid)
     schema = model.codec.schema

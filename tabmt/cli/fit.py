@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tabmt.cli.console import is_main_process, show_model, training_progress
+from tabmt.cli.console import is_main_process, show_model, show_scan, training_progress
 from tabmt.cli.options import (
     INTERRUPTED,
     GroupedCommand,
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 @file_option(
     "--schema", "overrides", help="schema file with your changes, to check and show with the rest"
 )
-@options_from(CodecConfig, only=("missing", "few_values", "find_ids", "find_rules"))
+@options_from(CodecConfig, only=("missing", "few_values", "find_ids", "find_rules", "protect"))
 def schema(table: str, output: str | None, overrides: str | None, **settings: Any) -> None:
     """Show the kind of each column of TABLE, and why.
 
@@ -178,18 +178,49 @@ def fit(
 @click.command()
 @click.argument("model")
 @click.option("--json", "as_json", is_flag=True, help="everything, as JSON")
-def info(model: str, as_json: bool) -> None:
-    """Show how MODEL was fitted and what it knows.
+@click.option(
+    "--scan",
+    "table",
+    metavar="TABLE",
+    help="search the file for values of TABLE that too few rows hold; the exit code is 1 if there "
+    "are any",
+)
+@click.option(
+    "--protect",
+    type=click.IntRange(min=2),
+    help="with --scan: values that fewer rows hold are searched  [default: as MODEL was fitted]",
+)
+def info(model: str, as_json: bool, table: str | None, protect: int | None) -> None:
+    """Show how MODEL was fitted, what it knows, and which real values its file holds.
 
     \b
-    Example:
+    Examples:
       tabmt info people.tabmt
+      tabmt info people.tabmt --scan people.csv
     """
     from tabmt.estimator import TabMT
 
     loaded = TabMT.load(model)
+    if table is not None:
+        _scan(model, table, protect or loaded.card_.settings.codec.protect or CodecConfig.protect)
+        return
     if as_json:
-        everything = {"card": loaded.card_.to_json(), "schema": loaded.schema_.to_json()}
+        from tabmt.model.stored_values import describe
+
+        everything = {
+            "card": loaded.card_.to_json(),
+            "schema": loaded.schema_.to_json(),
+            "real_values": describe(loaded.model_),
+        }
         click.echo(json.dumps(everything, indent=2, ensure_ascii=False))
         return
     show_model(model, loaded.model_)
+
+
+def _scan(model: str, table: str, protect: int) -> None:
+    from tabmt.model.stored_values import scan_file
+
+    scan = scan_file(Path(model), table, protect)
+    show_scan(model, scan)
+    if scan.found:
+        raise SystemExit(1)

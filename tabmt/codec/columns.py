@@ -20,12 +20,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tabmt.codec.identifiers import Identifiers
+from tabmt.codec.identifiers import TURNS, Identifiers
 from tabmt.codec.quantize import How, Quantized, quantize
 from tabmt.config import CodecConfig, most_bins
 from tabmt.data import text_formats
 from tabmt.data.arrow_types import is_number, is_text, is_time, parse_type, storage_type, value_type
 from tabmt.data.missing import missing_scalar
+from tabmt.data.personal import find_form
+from tabmt.data.protection import ValueCounts, can_be_stored
 from tabmt.data.schema import Column
 from tabmt.data.typed_columns import TypedColumn
 from tabmt.data.units import Grid, in_zone
@@ -101,6 +103,7 @@ class ColumnCodec(abc.ABC):
     """Codes 0 .. size-1 for the known values of one column."""
 
     kind: ClassVar[str]
+    has_rare: bool = False  # whether there are values that are not stored
 
     @property
     @abc.abstractmethod
@@ -162,6 +165,16 @@ class ColumnCodec(abc.ABC):
     def is_empty(self) -> bool:
         """Whether every value of the column is missing."""
         return False
+
+    @property
+    def rare_code(self) -> int | None:
+        """The code of all rare values, if there is one."""
+        return None
+
+    @property
+    def is_drawn(self) -> np.ndarray:
+        """(size,) bool: which codes may be generated."""
+        return np.ones(self.size, bool)
 
     # Only numbers have an order, and more than one value to a code.
 
@@ -385,7 +398,7 @@ class NumericCodec(ColumnCodec):
                 low, high = self.codes.edges[edge], self.codes.edges[edge + 1]
                 if not self.codes.continuous:
                     is_last = edge == len(self.codes.edges) - 2
-                    low, high = np.ceil(low), high if is_last else np.ceil(high) - 1
+                    low, high = np.ceil(low), np.floor(high) if is_last else np.ceil(high) - 1
                 ends, edge = [low, high], edge + 1
             labels.append("..".join(str(v) for v in self.grid.values(np.array(ends)).to_pylist()))
         return labels
@@ -395,7 +408,8 @@ class NumericCodec(ColumnCodec):
 
     def _neighbours(self, unit: float) -> str:
         """The values on both sides of one that no code has."""
-        points = np.concatenate([self.codes.centres[self.codes.atom], self.codes.edges])
+        ends, _ = self.codes.ends()
+        points = np.concatenate([self.codes.centres[self.codes.atom], ends])
         below, above = points[points < unit], points[points > unit]
         sides = [*([below.max()] if len(below) else []), *([above.min()] if len(above) else [])]
         named = " and ".join(str(self._show(side)) for side in sides)
@@ -470,24 +484,42 @@ class ValuesEntry:
 
     codec: str
     dtype: str
+    has_rare: bool = False
+    rare_text: str | None = None
 
 
 @dataclass(frozen=True)
 class CategoricalCodec(ColumnCodec):
-    """Categories: one code for each value that was seen."""
+    """Categories: one code for each value that enough rows hold, and one for all rare values.
+
+    Rare values are not known, so their code, the last, is generated only if a text stands for it.
+    """
 
     values: pa.Array
     dictionary: pa.Array | None = None  # the entries that the user declared, used or not
+    has_rare: bool = False
+    rare_text: str | None = None
 
     kind = "categorical"
 
     @property
     def size(self) -> int:
-        return len(self.values)
+        return len(self.values) + self.has_rare
 
     @property
     def categories(self) -> pa.Array:
         return self.values
+
+    @property
+    def rare_code(self) -> int | None:
+        return len(self.values) if self.has_rare else None
+
+    @property
+    def is_drawn(self) -> np.ndarray:
+        drawn = np.ones(self.size, bool)
+        if self.rare_text is None:
+            drawn[len(self.values) :] = False
+        return drawn
 
     @property
     def value_type(self) -> pa.DataType:
@@ -496,23 +528,35 @@ class CategoricalCodec(ColumnCodec):
     def encode(self, known: pa.Array) -> tuple[np.ndarray, np.ndarray]:
         codes = pc.fill_null(pc.index_in(known.cast(self.values.type), self.values), -1)
         integers = np.asarray(codes.to_numpy(zero_copy_only=False)).astype(np.int64)
-        return np.maximum(integers, 0), integers < 0
+        unseen = integers < 0
+        if self.rare_code is not None:  # any other value may be one of the rare ones
+            return np.where(unseen, self.rare_code, integers), np.zeros(len(integers), bool)
+        return np.maximum(integers, 0), unseen
 
     def decode(self, codes: np.ndarray, column: Column, decoding: Decoding) -> pa.Array:
-        return self.values.take(pa.array(codes))
+        values = self.values
+        if self.rare_code is not None and (codes == self.rare_code).any():
+            if self.rare_text is not None:
+                values = pa.concat_arrays([values, pa.array([self.rare_text], values.type)])
+            else:  # only in cells that are given, and returned as they are
+                codes = np.where(codes == self.rare_code, 0, codes)
+        return values.take(pa.array(codes))
 
     def unseen_error(self, column: Column, known: pa.Array) -> str:
-        unseen = known.filter(pc.invert(pc.is_in(known, self.values)))[0].as_py()
-        categories = [str(value) for value in self.values.to_pylist()]
-        close = difflib.get_close_matches(str(unseen), categories, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
+        unseen = known.filter(pc.invert(pc.is_in(known, self.values)))
+        count, distinct = len(unseen), pc.count_distinct(unseen).as_py()
+        cells = f"{count:,} cell{'s' * (count != 1)} with {distinct:,}"
         return (
-            f"Column {column.name!r} holds {str(unseen)[:60]!r}, which the model has not seen; "
-            f"it has seen {len(categories)} values there.{hint}"
+            f"Column {column.name!r} has {cells} value{'s' * (distinct != 1)} that the model has "
+            f"not seen; it has seen {len(self.values):,} values there. Remove these rows, or leave "
+            "the cells empty."
         )
 
     def select_values(self, column: Column, values: tuple[Any, ...]) -> Selection:
-        return _select_categories(self.values, column, values)
+        if self.rare_text is None:
+            return _select_categories(self.values, column, values)
+        word = pa.array([self.rare_text], self.values.type)
+        return _select_categories(pa.concat_arrays([self.values, word]), column, values)
 
     def select_range(self, column: Column, wanted: Range) -> Selection:
         return _select_category_range(self.values, column, wanted)
@@ -523,23 +567,19 @@ class CategoricalCodec(ColumnCodec):
         return _single_candidates(self.values, weights)
 
     def labels(self) -> list[str]:
-        return [str(value) for value in self.values.to_pylist()]
-
-    def with_categories(self, values: pa.Array) -> "CategoricalCodec":
-        """The same for more values, of which these are a part."""
-        dictionary = self.dictionary
-        if dictionary is not None:
-            dictionary = pc.unique(pa.concat_arrays([dictionary, values]))
-        return CategoricalCodec(values, dictionary)
+        rare = "(rare)" if self.rare_text is None else self.rare_text
+        return [str(value) for value in self.values.to_pylist()] + [rare] * self.has_rare
 
     def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        return _values_to_parts(self.kind, self.values, self.dictionary)
+        arrays, entry = _values_to_parts(self.kind, self.values, self.dictionary)
+        return arrays, {**entry, "has_rare": self.has_rare, "rare_text": self.rare_text}
 
     @classmethod
     def from_parts(cls, arrays: Arrays, entry: Mapping[str, Any]) -> "CategoricalCodec":
         values, dictionary = _values_from_parts(arrays, entry)
         require(len(values) > 0, "a categorical column has no values")
-        return cls(values, dictionary)
+        stored = convert(entry, ValuesEntry)
+        return cls(values, dictionary, stored.has_rare, stored.rare_text)
 
 
 @dataclass(frozen=True)
@@ -548,6 +588,7 @@ class ConstantCodec(ColumnCodec):
 
     values: pa.Array  # one value, or none
     dictionary: pa.Array | None = None  # as in CategoricalCodec
+    has_rare: bool = False  # whether there may have been values, which are not stored
 
     kind = "constant"
     size = 1
@@ -567,7 +608,7 @@ class ConstantCodec(ColumnCodec):
     def encode(self, known: pa.Array) -> tuple[np.ndarray, np.ndarray]:
         codes = np.zeros(len(known), np.int64)
         if self.is_empty:
-            return codes, np.ones(len(known), bool)
+            return codes, np.full(len(known), not self.has_rare)
         differ = pc.not_equal(known, self.values[0])
         return codes, np.asarray(differ.to_numpy(zero_copy_only=False), bool)
 
@@ -577,7 +618,7 @@ class ConstantCodec(ColumnCodec):
         return pa.repeat(self.values[0], len(codes))
 
     def unseen_error(self, column: Column, known: pa.Array) -> str:
-        only = "missing values" if self.is_empty else str(self.values[0])
+        only = "missing values" if self.is_empty else "one value"
         return (
             f"The model has seen only {only} in column {column.name!r}, but this table has other "
             "values there."
@@ -605,13 +646,14 @@ class ConstantCodec(ColumnCodec):
         return [str(value) for value in self.values.to_pylist()]
 
     def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        return _values_to_parts(self.kind, self.values, self.dictionary)
+        arrays, entry = _values_to_parts(self.kind, self.values, self.dictionary)
+        return arrays, {**entry, "has_rare": self.has_rare}
 
     @classmethod
     def from_parts(cls, arrays: Arrays, entry: Mapping[str, Any]) -> "ConstantCodec":
         values, dictionary = _values_from_parts(arrays, entry)
         require(len(values) <= 1, "a constant column has several values")
-        return cls(values, dictionary)
+        return cls(values, dictionary, convert(entry, ValuesEntry).has_rare)
 
 
 @dataclass(frozen=True)
@@ -671,12 +713,29 @@ class IdCodec(ColumnCodec):
             "pattern": list(ids.pattern),
             "prefix": ids.prefix,
             "skip": ids.skip,
+            "patterns": [list(pattern) for pattern in ids.patterns],
+            "turns": list(ids.turns),
+            "free": [None if free is None else dataclasses.asdict(free) for free in ids.free],
+            "form": ids.form,
         }
 
     @classmethod
     def from_parts(cls, arrays: Arrays, entry: Mapping[str, Any]) -> "IdCodec":
         identifiers = convert(entry, Identifiers)
         require(not identifiers.pattern or identifiers.count is not None, "a pattern has no count")
+        turns, patterns = identifiers.turns, identifiers.patterns
+        free = [numbers for numbers in identifiers.free if numbers is not None]
+        require(len(patterns) == len(turns) <= TURNS, "patterns and turns do not fit")
+        require(len(patterns) == len(identifiers.free), "patterns and free numbers do not fit")
+        require(
+            all(
+                numbers.remainders and all(0 <= r < numbers.divisor for r in numbers.remainders)
+                for numbers in free
+            ),
+            "the free numbers of a pattern are wrong",
+        )
+        require(all(0 < turn <= TURNS for turn in turns), "a pattern has no turn")
+        require(all(all(pattern) for pattern in patterns), "an alphabet is empty")
         return cls(identifiers)
 
 
@@ -795,15 +854,26 @@ def fit_codec(typed: TypedColumn, config: CodecConfig, seed: int) -> ColumnCodec
     match column.kind:
         case "constant":
             first = pa.array(range(min(1, len(known))), pa.int64())
-            return ConstantCodec(known.take(first), typed.dictionary)  # a slice would keep all rows
+            value, dictionary = known.take(first), typed.dictionary  # a slice would keep all rows
+            if config.protect and dictionary is not None:
+                dictionary = value
+            return ConstantCodec(value, dictionary)
         case "id":
             missing = missing_scalar(known.type, column.format, column.missing_text)
+            form = find_form(column.name, pc.unique(known)) if is_text(known.type) else None
             return IdCodec(
-                Identifiers.find(column.name, known, None if missing is None else missing.as_py())
+                Identifiers.find(
+                    column.name,
+                    known,
+                    None if missing is None else missing.as_py(),
+                    None if form is None else form.key,
+                )
             )
         case "categorical":
-            return CategoricalCodec(_sorted_distinct(known), typed.dictionary)
+            return categories_codec(ValueCounts.of(known), typed.dictionary, config, seed)
         case _:
+            if not can_be_stored(column.kind, known, config.protect):
+                return ConstantCodec(known[:0], has_rare=True)
             grid = Grid.find(known, decimals=column.decimals, time_step=column.time_step)
             codes = quantize(
                 grid.units(known),
@@ -811,8 +881,26 @@ def fit_codec(typed: TypedColumn, config: CodecConfig, seed: int) -> ColumnCodec
                 max_bins=_bins(config, len(known)) if column.max_bins is None else column.max_bins,
                 continuous=grid.continuous,
                 seed=seed,
+                protect=config.protect,
             )
             return NumericCodec(grid, codes)
+
+
+def categories_codec(
+    counts: ValueCounts, dictionary: pa.Array | None, config: CodecConfig, seed: int
+) -> CategoricalCodec | ConstantCodec:
+    """The codec of categories, from all values of a column; without a frequent one it is empty."""
+    frequent = counts.frequent(config.protect, seed)
+    values, rare = (counts.values.filter(pa.array(mask)) for mask in (frequent, ~frequent))
+    rare_text = config.rare_text if len(rare) and is_text(values.type) else None
+    if dictionary is not None:
+        if config.protect:  # also of categories that are declared, but that no row holds
+            dictionary = dictionary.filter(pc.is_in(dictionary, values))
+        words = [values] if rare_text is None else [values, pa.array([rare_text], values.type)]
+        dictionary = pc.unique(pa.concat_arrays([dictionary, *words]))
+    if len(values) == 0:
+        return ConstantCodec(values, dictionary, has_rare=True)
+    return CategoricalCodec(values, dictionary, bool(len(rare)), rare_text)
 
 
 def _bins(config: CodecConfig, rows: int) -> int:
@@ -890,8 +978,8 @@ class CodedColumn:
             raise UserError(message)
         if self.name not in warned:
             log.warning(
-                "Column %r has values outside the range that the model has seen; each is replaced "
-                "by the nearest value in range (%d of the first %d values).",
+                "Column %r has values outside the range that the model holds; each is replaced by "
+                "the nearest value in range (%d of the first %d values).",
                 self.name,
                 int(unseen.sum()),
                 len(typed.known),
@@ -928,10 +1016,10 @@ class CodedColumn:
             return pa.DictionaryArray.from_arrays(indices, words, ordered=dtype.ordered)
         return values.cast(dtype)
 
-    def without_missing(self) -> np.ndarray | None:
-        """Weights of the codes without the missing code, (K,); None if there is no such code."""
-        if self.missing_code is None:
-            return None
+    def drawn_codes(self, *, allow_missing: bool) -> np.ndarray | None:
+        """Weights of the codes that may be generated, (K,); None if all may."""
         weights = np.ones(self.size)
-        weights[self.missing_code] = 0.0
-        return weights
+        weights[: self.codec.size] = self.codec.is_drawn
+        if self.missing_code is not None and not allow_missing:
+            weights[self.missing_code] = 0.0
+        return None if weights.all() else weights

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from tabmt import parallel
-from tabmt.codec.columns import CategoricalCodec, CodedColumn
+from tabmt.codec.columns import CategoricalCodec, CodedColumn, ConstantCodec, categories_codec
 from tabmt.codec.table import TableCodec, fit_column
 from tabmt.config import CodecConfig, Engine
 from tabmt.data import files, infer
@@ -28,6 +28,7 @@ from tabmt.data.dataset import Dataset
 from tabmt.data.schema import Schema
 from tabmt.errors import UserError
 from tabmt.json_files import convert
+from tabmt.seeds import derive
 from tabmt.tokens import TokenFile, TokenStore
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ def fit_table_codec(
 ) -> TableCodec:
     """The codec of a table of any size, column by column."""
     inference = infer.Inference.of(dataset, config, overrides)
+    config = inference.config
     codec = TableCodec.fit(inference.columns(dataset), dataset.source, {}, config, seed)
     if infer.is_sampled(dataset):
         codec = _with_all_rows(codec, inference, dataset, config, seed)
@@ -57,10 +59,12 @@ def _with_all_rows(
     coded = {column.name: column for column in codec.coded}
     for name in scan.differing:
         coded[name] = fit_column(inference.column(name, dataset.column(name)), config, seed)
-    for name, categories in scan.categories.items():
+    for name, counts in scan.categories.items():
         own = coded[name].codec
-        assert isinstance(own, CategoricalCodec)
-        coded[name] = CodedColumn(coded[name].column, own.with_categories(categories))
+        assert isinstance(own, CategoricalCodec | ConstantCodec)
+        codec_seed = derive(seed, "codec", name)
+        more = categories_codec(counts, own.dictionary, config, codec_seed)
+        coded[name] = CodedColumn(coded[name].column, more)
     columns = tuple(column.column for column in coded.values())
     return TableCodec(Schema(columns, dataset.source), tuple(coded.values()))
 
@@ -78,14 +82,23 @@ class EncodeFragment:
 
 
 def encode_to_file(
-    codec: TableCodec, dataset: Dataset, path: Path, *, engine: Engine, workers: int
+    codec: TableCodec,
+    dataset: Dataset,
+    path: Path,
+    *,
+    engine: Engine,
+    workers: int,
+    warned: Collection[str] = (),
 ) -> None:
-    """Write the tokens of a table to a file that all workers can see."""
+    """Write the tokens of a table to a file that all workers can see.
+
+    Of the columns in `warned`, values outside the range are not reported again.
+    """
     TokenFile.create(path, codec.sizes, dataset.num_rows)
     fragments = dataset.fragments()
     *first_rows, _ = accumulate((fragment.num_rows for fragment in fragments), initial=0)
     pieces = list(zip(first_rows, fragments, strict=True))
-    work = EncodeFragment(codec, path, set())
+    work = EncodeFragment(codec, path, set(warned))
     for _ in parallel.each(work, pieces, engine=engine, workers=workers):
         pass
     pa.default_memory_pool().release_unused()  # training needs the memory
@@ -129,7 +142,14 @@ def encode_into(
     log.info("read %s rows in %.0f s", f"{dataset.num_rows:,}", fitted - started)
     arrays, entries = codec.to_parts()
     with files.replacing(folder / TOKENS) as tokens, files.replacing(folder / CODEC) as codes:
-        encode_to_file(codec, dataset, tokens, engine=engine, workers=parallel.cores())
+        encode_to_file(
+            codec,
+            dataset,
+            tokens,
+            engine=engine,
+            workers=parallel.cores(),
+            warned=codec.schema.names if request else (),  # a codec of this table is not surprised
+        )
         with codes.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
         if content.exists():

@@ -2,13 +2,16 @@
 
 A value that is frequent by itself (0, 99999, 40 hours) is an *atom* with a code of its own; the
 other values fall into bins. A bin stores the shape of its values as a few knots of their cumulative
-distribution, each half-way between two neighbouring values, so that no knot is a value of the table
-unless that value occurred twice. Works on the units of data/units.py: it sees neither types nor
-missing values.
+distribution. With protection (data/protection.py), atoms are values that enough rows hold, and
+every other number that is stored is an average of as many rows, so that none can be solved for;
+rare numbers beyond the ends are moved inside. Without it, knots and inner edges are half-way between
+two neighbouring values, and the ends are exact. Works on the units of data/units.py: it sees
+neither types nor missing values.
 """
 
 import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -17,6 +20,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from tabmt.config import Decode, Quantizer
+from tabmt.data.protection import Protection, has_single_values
 
 # "centre" is the exact centre where the column's type can hold it, "rounded" its nearest grid
 # value.
@@ -30,6 +34,9 @@ REPEATED_ROWS = 20  # a value that so many rows share may be an atom ...
 MOST_REPEATED = 900  # ... unless there would be more than this ...
 STANDS_OUT = 4.0  # ... if it has this many times the rows of the values around it
 LEAST_ATOM_ROWS = 5  # a value that fewer rows hold shares a bin with others
+BIN_ROWS = 2  # times `protect`: the rows that a protected bin has at least
+TAIL = 3.5  # how far a protected end may lie beyond the rows of its average, in typical excesses ...
+REACH = 0.6  # ... of which it goes a random share from here to 1
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,8 @@ class Quantized:
     def extent(self) -> tuple[float, float]:
         """The smallest and the largest number that the codes can represent."""
         points = np.concatenate([self.centres[self.atom], self.edges])
-        return float(points.min()), float(points.max())
+        low, high = float(points.min()), float(points.max())
+        return (low, high) if self.continuous else (float(np.ceil(low)), float(np.floor(high)))
 
     def centres_only(self, *, exact: bool) -> "Quantized":
         """The same codes, each of which stands for its centre alone, `exact` or on the grid."""
@@ -228,7 +236,7 @@ class Quantized:
         if self.continuous:
             high = np.where(last, high, np.nextafter(high, -np.inf))
         else:
-            low, high = np.ceil(low), np.where(last, high, np.ceil(high) - 1)
+            low, high = np.ceil(low), np.where(last, np.floor(high), np.ceil(high) - 1)
         if least is not None and most is not None:
             low, high = np.maximum(low, least), np.minimum(high, most)
         values = np.clip(values, low, high)
@@ -246,40 +254,91 @@ class Quantized:
 
 
 def quantize(
-    units: np.ndarray, *, quantizer: Quantizer, max_bins: int, continuous: bool, seed: int
+    units: np.ndarray,
+    *,
+    quantizer: Quantizer,
+    max_bins: int,
+    continuous: bool,
+    seed: int,
+    protect: int = 0,
 ) -> Quantized:
-    """Find the codes of a column of numbers without missing values; infinities become atoms."""
+    """Find the codes of a column of numbers without missing values; infinities become atoms.
+
+    With `protect`, only what so many rows share is stored; there must be twice as many of them.
+    """
     values, counts = np.unique(units, return_counts=True)
+    # PAPER-DIFF protect: the paper stores what K-Means finds, whoever holds it.
+    protection = Protection.of(protect, seed, values, counts)
+    frequent = np.ones(len(values), bool)
+    if protection is not None:
+        frequent = protection.is_frequent(counts)
     finite = np.isfinite(values)
-    atom = ~finite
-    if quantizer == "none" or finite.sum() <= max_bins:
-        atom[:] = True
-    elif quantizer == "plain-kmeans":
-        return _plain_kmeans(values, counts, max_bins, continuous, seed)
+    is_few = quantizer == "none" or finite.sum() <= max_bins
+    if is_few and frequent.any() and has_single_values(counts, protect):
+        return _assemble(values, counts, frequent, [], continuous, protection)
+    atom = ~finite & frequent
+    if quantizer == "plain-kmeans":
+        groups = _plain_kmeans(values, counts, max_bins, seed)
     else:
-        frequent = np.flatnonzero(finite & (counts * max_bins >= len(units)))
-        most = max(0, max_bins - LEAST_BINS)
-        atom[frequent[np.argsort(-counts[frequent], kind="stable")[:most]]] = True
+        atom |= _frequent_numbers(counts, finite & frequent, max_bins)
         bins = max(1, max_bins - int(atom[finite].sum()))
-        atom |= _repeated(values, counts, ~atom, continuous)
-        rest = np.flatnonzero(~atom)
-        if len(rest) <= bins:
-            atom[rest] = True
-    rest = np.flatnonzero(~atom)
-    groups = []
-    if len(rest):
-        label = _cut(values[rest], counts[rest], quantizer, bins, seed)
-        starts = np.flatnonzero(np.diff(label, prepend=label[0] - 1))
-        groups = _join_rare(np.split(rest, starts[1:]), counts)
+        atom |= _repeated(values, counts, finite & frequent & ~atom, continuous)
+        groups = _bins(values, counts, np.flatnonzero(finite & ~atom), quantizer, bins, seed)
+    if protection is not None:
+        groups = _join_small(groups, counts, BIN_ROWS * protect)
+    if quantizer != "plain-kmeans":
         for group in groups:
-            if len(group) == 1:
+            if len(group) == 1 and frequent[group[0]]:
                 atom[group] = True
-        groups = [group for group in groups if len(group) > 1]
-    return _assemble(values, counts, atom, groups, continuous)
+        groups = [group for group in groups if not atom[group[0]]]
+    between_centres = quantizer == "plain-kmeans"
+    return _assemble(
+        values, counts, atom, groups, continuous, protection, between_centres=between_centres
+    )
+
+
+def _frequent_numbers(counts: np.ndarray, usable: np.ndarray, max_bins: int) -> np.ndarray:
+    """(n,) bool: the values that are atoms beside bins."""
+    atom = np.zeros(len(counts), bool)
+    frequent = np.flatnonzero(usable & (counts * max_bins >= counts.sum()))
+    most = max(0, max_bins - LEAST_BINS)
+    atom[frequent[np.argsort(-counts[frequent], kind="stable")[:most]]] = True
+    return atom
+
+
+def _bins(
+    values: np.ndarray,
+    counts: np.ndarray,
+    rest: np.ndarray,
+    quantizer: Quantizer,
+    bins: int,
+    seed: int,
+) -> list[np.ndarray]:
+    """The values at the indices `rest`, which are not atoms, in bins: ascending groups."""
+    if len(rest) <= bins or quantizer == "none":
+        return list(rest[:, None])
+    label = _cut(values[rest], counts[rest], quantizer, bins, seed)
+    starts = np.flatnonzero(np.diff(label, prepend=label[0] - 1))
+    return _join_rare(np.split(rest, starts[1:]), counts)
+
+
+def _join_small(groups: list[np.ndarray], counts: np.ndarray, least: int) -> list[np.ndarray]:
+    """Join bins of fewer rows with a neighbour; without enough rows for one bin, there is none."""
+    joined: list[np.ndarray] = []
+    for group in groups:
+        if joined and counts[joined[-1]].sum() < least:
+            joined[-1] = np.concatenate([joined[-1], group])
+        else:
+            joined.append(group)
+    if joined and counts[joined[-1]].sum() < least:
+        last = joined.pop()
+        if joined:
+            joined[-1] = np.concatenate([joined[-1], last])
+    return joined
 
 
 def _repeated(
-    values: np.ndarray, counts: np.ndarray, candidate: np.ndarray, continuous: bool
+    values: np.ndarray, counts: np.ndarray, usable: np.ndarray, continuous: bool
 ) -> np.ndarray:
     """(n,) bool: which values many rows share although they lie where values are rare.
 
@@ -287,7 +346,7 @@ def _repeated(
     such numbers would be lost.
     """
     rows = int(counts.sum())
-    often = candidate & (counts >= max(REPEATED_ROWS, rows / MOST_REPEATED))
+    often = usable & (counts >= max(REPEATED_ROWS, rows / MOST_REPEATED))
     if continuous:
         return often
     # As many grid values as hold so many rows on either side have this many rows on average.
@@ -295,24 +354,23 @@ def _repeated(
     below = np.cumsum(counts)
     left = values[np.searchsorted(below, below - counts - side)]
     right = values[np.searchsorted(below, below + side).clip(max=len(values) - 1)]
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # infinite values are no candidates
         return often & (counts * (right - left + 1) >= STANDS_OUT * (2 * side + counts))
 
 
 def _plain_kmeans(
-    values: np.ndarray, counts: np.ndarray, clusters: int, continuous: bool, seed: int
-) -> Quantized:
+    values: np.ndarray, counts: np.ndarray, clusters: int, seed: int
+) -> list[np.ndarray]:
     """The clusters of K-Means as they are: each value belongs to the nearest centre, and each
     centre is the mean of its values.
 
     PAPER-DIFF quantizer: the default has single values beside the clusters, so that 0 or 99999 are
     generated exactly, at their rate, and joins clusters of one rare value with a neighbour.
     """
-    atom = ~np.isfinite(values)
-    rest = np.flatnonzero(~atom)
+    rest = np.flatnonzero(np.isfinite(values))
     size = _size(values)
     scaled, weights = values[rest] / size, counts[rest]
-    label = _cut(scaled, weights, "plain-kmeans", clusters, seed)
+    label = _cut(scaled, weights, "plain-kmeans", min(clusters, len(rest)), seed)
     for _ in range(MOST_ROUNDS):  # scikit-learn stops when the centres hardly move
         label = np.unique(label, return_inverse=True)[1]
         centres = np.bincount(label, scaled * weights) / np.bincount(label, weights)
@@ -321,8 +379,7 @@ def _plain_kmeans(
             break
         label = nearest
     starts = np.flatnonzero(np.diff(label, prepend=label[0] - 1))
-    groups = np.split(rest, starts[1:])
-    return _assemble(values, counts, atom, groups, continuous, between_centres=True)
+    return np.split(rest, starts[1:])
 
 
 def _join_rare(groups: list[np.ndarray], counts: np.ndarray) -> list[np.ndarray]:
@@ -379,28 +436,30 @@ def _assemble(
     atom: np.ndarray,
     groups: list[np.ndarray],
     continuous: bool,
+    protection: Protection | None,
     *,
     between_centres: bool = False,
 ) -> Quantized:
     atoms = values[atom]
-    size = _size(values)
-    centres = [_mean(values[g] / size, counts[g]) * size for g in groups]
-    # Each inner edge lies half-way between the bins on its sides, or between their centres.
-    inner = [_middle(values[a[-1]], values[b[0]]) for a, b in pairwise(groups)]
-    if between_centres:
-        inner = [
-            max(_middle(*pair), float(np.nextafter(values[a[-1]], np.inf)))
-            for pair, (a, _) in zip(pairwise(centres), pairwise(groups), strict=True)
-        ]
-    ends = [values[groups[0][0]], values[groups[-1][-1]]] if groups else []
-    edges = np.array([ends[0], *inner, ends[1]] if groups else [])
-    ends_of = [(edges[b], edges[b + 1]) for b in range(len(groups))]
+    if protection is not None and groups:
+        rest = np.concatenate(groups)
+        bins = ProtectedBins(values[rest], counts[rest], continuous, protection)
+        edges, members = bins.cut(np.cumsum([len(group) for group in groups])[:-1])
+        centres = [protection.average(*own) for own in members]
+    else:
+        members = [(values[group], counts[group]) for group in groups]
+        size = _size(values)
+        centres = [_mean(own / size, rows) * size for own, rows in members]
+        edges = _edges(members, centres if between_centres else None)
+    ends_of = [(edges[b], edges[b + 1]) for b in range(len(members))]
     if not continuous:  # the first and last grid values of each bin
         ends_of = [(np.ceil(low), np.ceil(high) - 1) for low, high in ends_of]
-        ends_of[-1:] = [(low, edges[-1]) for low, _ in ends_of[-1:]]
+        ends_of[-1:] = [(low, np.floor(edges[-1])) for low, _ in ends_of[-1:]]
     knots = [
-        _knots(values[group], counts[group], low, high, atoms, continuous)
-        for group, (low, high) in zip(groups, ends_of, strict=True)
+        _without_atoms(
+            *_knots(own, rows, ends, continuous, protection), *ends, atoms, continuous
+        )
+        for (own, rows), ends in zip(members, ends_of, strict=True)
     ]
     every = np.concatenate([atoms, centres])
     order = np.argsort(every, kind="stable")
@@ -409,11 +468,113 @@ def _assemble(
         centres=every[order] + 0.0,  # minus zero becomes zero
         atom=(np.arange(len(every)) < len(atoms))[order],
         edges=edges,
-        knot_bin=np.repeat(np.arange(len(groups)), lengths),
+        knot_bin=np.repeat(np.arange(len(members)), lengths),
         knot_share=np.concatenate([share for share, _ in knots] or [np.zeros(0)]),
         knot_value=np.concatenate([value for _, value in knots] or [np.zeros(0)]),
         continuous=continuous,
     )
+
+
+Members = list[tuple[np.ndarray, np.ndarray]]  # the values of each bin, and how many rows hold them
+
+
+def _edges(members: Members, centres: list[float] | None) -> np.ndarray:
+    """Without protection: the ends are exact, and each inner edge lies half-way between the bins
+    on its sides, or between their centres."""
+    if not members:
+        return np.zeros(0)
+    pairs = list(pairwise(own for own, _ in members))
+    inner = [_middle(a[-1], b[0]) for a, b in pairs]
+    if centres is not None:
+        inner = [
+            max(_middle(*pair), float(np.nextafter(a[-1], np.inf)))
+            for pair, (a, _) in zip(pairwise(centres), pairs, strict=True)
+        ]
+    return np.array([members[0][0][0], *inner, members[-1][0][-1]])
+
+
+@dataclass(frozen=True)
+class ProtectedBins:
+    """Bins of ascending values, whose edges are averages of at least `protection.rows` rows.
+
+    On a grid all edges lie half-way between two of its values, whichever of them occur.
+    """
+
+    values: np.ndarray  # (n,) finite
+    counts: np.ndarray
+    continuous: bool
+    protection: Protection
+
+    def cut(self, starts: np.ndarray) -> tuple[np.ndarray, Members]:
+        """Edges near those before the values at `starts`, and the values in each bin, with those
+        beyond the ends moved inside."""
+        least = self.protection.rows
+        reach = -(-least // 2)
+        inner = []
+        for before in self._total[starts - 1]:
+            rows = _rows_between(self.values, self._total, before - reach, before + reach)
+            point = self.protection.average(rows)
+            inner.append(point if self.continuous else float(np.floor(point) + 0.5))
+        low = -self._end(-self.values[::-1], self.counts[::-1])
+        high = self._end(self.values, self.counts)
+        kept = [low]
+        for edge in inner:
+            if edge < high and self._rows_inside(kept[-1], edge) >= least:
+                kept.append(edge)
+        while len(kept) > 1 and self._rows_inside(kept[-1], np.nextafter(high, np.inf)) < least:
+            kept.pop()
+        edges = np.array([*kept, high])
+        label = np.searchsorted(edges[1:-1], self.values, side="right")
+        inside = np.clip(self.values, low, high)
+        members = [
+            (inside[label == b], self.counts[label == b]) for b in range(len(edges) - 1)
+        ]
+        return edges, members
+
+    @cached_property
+    def _total(self) -> np.ndarray:
+        return np.asarray(np.cumsum(self.counts))
+
+    def _rows_inside(self, low: float, high: float) -> int:
+        """The rows from one point up to another, which must be above it for there to be any."""
+        first, last = np.searchsorted(self.values, (low, high))
+        return int(self.counts[first:last].sum())
+
+    def _end(self, values: np.ndarray, counts: np.ndarray) -> float:
+        """The upper end of ascending values: the largest if it is frequent, otherwise a random
+        point before it.
+
+        It lies beyond an average of large values by as much as the excess of those above them
+        suggests, so that single outliers do not count, and never beyond the largest value.
+        """
+        protection, total, largest = self.protection, np.cumsum(counts), float(values[-1])
+        rows = int(total[-1])
+        frequent = values[protection.is_frequent(counts)]
+        least = protection.rows
+        begin = max(rows // 2, rows - 2 * least)
+        usual = protection.average(
+            _rows_between(values, total, begin, max(rows - least, begin + least))
+        )
+        above = protection.average(
+            _rows_between(values, total, rows - least, rows - least // 4)
+        )
+        excess = min(TAIL * max(above - usual, 0.0), largest - usual)
+        end = usual + protection.rng.uniform(REACH, 1.0) * excess
+        most_frequent = float(frequent[-1]) if len(frequent) else -np.inf
+        if most_frequent >= min(end, largest):
+            return most_frequent
+        if self.continuous:
+            return min(end, float(np.nextafter(largest, -np.inf)))
+        return float(min(np.floor(end), largest - 1) + 0.5)
+
+
+def _rows_between(
+    values: np.ndarray, total: np.ndarray, first: int, last: int
+) -> np.ndarray:
+    """The values of the rows from one rank up to another, ascending; `total` are the rows up to
+    each value."""
+    ranks = np.arange(max(first, 0), min(last, int(total[-1])))
+    return np.asarray(values[np.searchsorted(total, ranks, side="right")])
 
 
 def _mean(values: np.ndarray, counts: np.ndarray) -> float:
@@ -434,27 +595,54 @@ def _middle(low: float, high: float) -> float:
 def _knots(
     values: np.ndarray,
     counts: np.ndarray,
-    low: float,
-    high: float,
-    atoms: np.ndarray,
+    ends: tuple[float, float],
     continuous: bool,
+    protection: Protection | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The distribution inside one bin as (share of mass below, value) pairs."""
     n = int(counts.sum())
+    low, high = ends
+    half_step = 0.0 if continuous else 0.5  # a grid value stands for the interval around it
+    if protection is not None:
+        return _protected_knots(values, counts, (low - half_step, high + half_step), protection)
     if len(values) == 1:  # a cluster of one value, from which others are drawn inside its bin too
-        return np.array([0.0, 1.0]), np.array([low, high]) + ([0, 0] if continuous else [-0.5, 0.5])
+        return np.array([0.0, 1.0]), np.array([low - half_step, high + half_step])
     ranks = np.unique(np.round(np.linspace(0, n, KNOTS + 1)).astype(np.int64)[1:-1].clip(1, n - 1))
     ranks = np.unique([1, *ranks, n - 1])
     last_of = np.cumsum(counts) - 1  # position of the last copy of each value
     at = values[np.searchsorted(last_of, ranks - 1)]
     after = values[np.searchsorted(last_of, ranks)]
-    half_step = 0.0 if continuous else 0.5  # a grid value stands for the interval around it
     value = np.array([low - half_step, *(at / 2 + after / 2), high + half_step])
-    share = np.array([0.0, *(ranks / n), 1.0])
+    return np.array([0.0, *(ranks / n), 1.0]), value
+
+
+def _protected_knots(
+    values: np.ndarray, counts: np.ndarray, ends: tuple[float, float], protection: Protection
+) -> tuple[np.ndarray, np.ndarray]:
+    """Knots that are averages of separate rows, `protection.rows` each."""
+    total, least = np.cumsum(counts), protection.rows
+    n = int(total[-1])
+    intervals = max(1, min(KNOTS, n // least))
+    ranks = np.round(np.linspace(0, n, intervals + 1)).astype(np.int64)[1:-1]
+    first = ranks - least // 2
+    inner = [
+        protection.average(_rows_between(values, total, start, start + least)) for start in first
+    ]
+    return np.array([0.0, *(ranks / n), 1.0]), np.array([ends[0], *inner, ends[1]])
+
+
+def _without_atoms(
+    share: np.ndarray,
+    value: np.ndarray,
+    low: float,
+    high: float,
+    atoms: np.ndarray,
+    continuous: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Take the intervals of the atoms out of a bin, and spread their mass over the rest."""
     inside = atoms[(atoms > low - 1) & (atoms < high + 1)]
     if continuous or len(inside) == 0:
         return share, value
-    # Take the intervals of the atoms out of the bin, and spread their mass over the rest.
     ends = np.unique(np.concatenate([inside - 0.5, inside + 0.5]).clip(value[0], value[-1]))
     points = np.concatenate([value, ends])
     shares = np.concatenate([share, np.interp(ends, value, share)])

@@ -8,6 +8,7 @@ codec alone returns them. Nothing here knows about networks.
 """
 
 import dataclasses
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,6 +40,11 @@ from tabmt.errors import UserError
 from tabmt.json_files import require
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK, TokenStore, pack
+
+
+log = logging.getLogger(__name__)
+
+MOVED = "are moved to the nearest one that is stored"
 
 
 @dataclass(frozen=True)
@@ -256,4 +262,30 @@ class TableCodec:
 def fit_column(typed: TypedColumn, config: CodecConfig, seed: int) -> CodedColumn:
     """The codec of one column of a table that is fitted with `seed`."""
     column: Column = typed.column
-    return CodedColumn(column, fit_codec(typed, config, derive(seed, "codec", column.name)))
+    codec = fit_codec(typed, config, derive(seed, "codec", column.name))
+    if config.protect and codec.numeric is not None:
+        moved = int(codec.encode(typed.known)[1].sum())
+        if moved:
+            note = (
+                f"; {moved:,} value{'s' * (moved != 1)} that fewer than {config.protect} rows share "
+                f"{MOVED}"
+            )
+            column = dataclasses.replace(column, reason=column.reason + note)
+    return CodedColumn(column, codec)
+
+
+def log_protection(codec: "TableCodec", protect: int) -> None:
+    """Say in how many columns rare values are not stored."""
+    rare = [
+        coded.name
+        for coded in codec.coded
+        if coded.codec.has_rare
+    ]
+    moved = [coded.name for coded in codec.coded if MOVED in coded.column.reason]
+    log.info(
+        "protected what fewer than %d rows share: rare categories in %d columns, rare numbers in "
+        "%d columns; `tabmt info` says what the model holds",
+        protect,
+        len(rare),
+        len(moved),
+    )

@@ -37,6 +37,8 @@ from tabmt.data.missing import (
     to_null,
 )
 from tabmt.data.overrides import EDITABLE, Overrides, parse_overrides
+from tabmt.data.personal import find_form
+from tabmt.data.protection import ValueCounts, can_be_stored, least_rows, most_needed
 from tabmt.data.relations.find import find_rules
 from tabmt.data.schema import Column, Kind, Schema, SchemaRules, check_names
 from tabmt.data.typed_columns import TypedColumn, declared_categories, parse_column
@@ -46,6 +48,7 @@ from tabmt.errors import UserError
 log = logging.getLogger(__name__)
 
 ROWS_PER_VALUE = 5  # whole numbers with few distinct values are categories, if each is so frequent
+MOST_RARE_TEXT = 0.5  # share of the rows that may hold rare text before it is generated anew
 LEAST_ID_ROWS = 20  # in fewer rows, unique or consecutive values may be chance
 KEY_NAME = re.compile(
     r"(?i:(^|[\W_])(id|key|uuid|guid|index|idx|row_?number|row_?id|unnamed: \d+)$)"
@@ -90,6 +93,8 @@ class Inference:
     ) -> "Inference":
         check_not_empty(dataset)
         parsed = parse_overrides(overrides, dataset.column_names)
+        if dataset.num_rows < least_rows(config.protect):  # which `fit` refuses
+            config = dataclasses.replace(config, protect=0)
         return cls(dataset.source.kind == "csv", config, parsed)
 
     def columns(self, dataset: Dataset) -> Iterator[TypedColumn]:
@@ -171,6 +176,9 @@ def _infer_column(
         max_bins=entries.get("max_bins"),
         reason=reading.reason + reason + precision_reason + nan_note + reading.note,
     )
+    if not can_be_stored(kind, known, inference.config.protect):
+        note = _not_stored(kind, len(known), inference.config.protect)
+        column = dataclasses.replace(column, reason=column.reason + note)
     _check_fixed_entries(column, entries, FIXED if kind == inferred[0] else ("dtype",))
     chosen = {
         "kind": kind != inferred[0],
@@ -184,6 +192,14 @@ def _infer_column(
     set_by_user = tuple(key for key in EDITABLE if chosen[key] or key in before)
     column = dataclasses.replace(column, set_by_user=set_by_user)
     return TypedColumn(column, values, declared_categories(array, values.type))
+
+
+def _not_stored(kind: Kind, known: int, protect: int) -> str:
+    if kind == "categorical":
+        why = "hardly any value is held by enough rows"
+    else:
+        why = f"only {known} rows have a value, and {least_rows(protect)} are needed"
+    return f"; {why} (protect {protect}), so none is stored and all are generated as missing"
 
 
 FIXED = ("dtype", "time_step", "format")  # a schema file repeats them, but cannot change them
@@ -383,8 +399,8 @@ def _check_missing_text_outside(
     if low <= missing.as_py() <= high:
         raise UserError(
             f"The schema sets missing_text of column {name!r} to {reading.missing_text!r}, which "
-            f"lies between its values ({low} to {high}) and could be generated. Leave these cells "
-            "empty, or set its kind to categorical."
+            "lies between its values and could be generated. Leave these cells empty, or set its "
+            "kind to categorical."
         )
 
 
@@ -401,23 +417,46 @@ def _find_kind(
     if distinct == 1 and missing_count == 0:
         return "constant", "the same value in every row"
     if is_dictionary:
-        return "categorical", f"declared as categories, {distinct} in use"
+        note = _rare_note(ValueCounts.of(known), config.protect)
+        if is_text(known.type) and not can_be_stored("categorical", known, config.protect):
+            return "id", f"declared as categories, {distinct} in use{_regenerated(config.protect)}"
+        return "categorical", f"declared as categories, {distinct} in use{note}"
     if pa.types.is_boolean(known.type):
         return "categorical", "booleans"
     if is_text(known.type):
-        return _kind_of_text(known, distinct, config)
+        return _kind_of_text(name, known, distinct, config)
     if is_time(known.type):
         return _kind_of_times(known)
     return _kind_of_numbers(name, known, distinct, config)
 
 
-def _kind_of_text(known: pa.Array, distinct: int, config: CodecConfig) -> tuple[Kind, str]:
+def _kind_of_text(
+    name: str, known: pa.Array, distinct: int, config: CodecConfig
+) -> tuple[Kind, str]:
     # PAPER-DIFF find_ids: the paper knows no ids. The values of a key would be learned by heart.
+    form = find_form(name, pc.unique(known)) if config.find_ids else None
+    if form is not None and form.key != "name":
+        return "id", f"{form.description}: new ones are generated"
     if config.find_ids and distinct == len(known) and len(known) >= LEAST_ID_ROWS:
         return "id", "text that is unique in every row"
+    counts = ValueCounts.of(known)
+    few = counts.rare_share(config.protect) > MOST_RARE_TEXT and config.find_ids
+    if few or not can_be_stored("categorical", known, config.protect):
+        what = "text" if form is None else form.description
+        return "id", f"{what} with {distinct} distinct values{_regenerated(config.protect)}"
     many = distinct > len(known) / 2 and distinct >= LEAST_ID_ROWS
     hint = "; almost all are unique: with kind id, new ones would be generated" if many else ""
-    return "categorical", f"text with {distinct} distinct values{hint}"
+    note = _rare_note(counts, config.protect)
+    return "categorical", f"text with {distinct} distinct values{note}{hint}"
+
+
+def _regenerated(protect: int) -> str:
+    return f", most of which fewer than {protect} rows hold: new ones are generated"
+
+
+def _rare_note(counts: ValueCounts, protect: int) -> str:
+    rare = int((counts.counts < protect).sum())
+    return f"; {rare} that fewer than {protect} rows hold are not stored" if rare else ""
 
 
 def _kind_of_times(known: pa.Array) -> tuple[Kind, str]:
@@ -449,9 +488,11 @@ def _kind_of_numbers(
     if raw.dtype.kind != "f" and (raw.dtype == object or too_wide(raw)):
         return "categorical", "numbers with more digits than float64 has"
     # PAPER-DIFF few_values: the paper orders every number. Few of them are often names of classes.
-    few = distinct <= config.few_values and len(known) >= ROWS_PER_VALUE * distinct
+    per_value = max(ROWS_PER_VALUE, most_needed(config.protect))  # one of them is frequent then
+    few = distinct <= config.few_values and len(known) >= per_value * distinct
     if whole and few:
-        return "categorical", f"{distinct} distinct whole numbers: treated as categories"
+        note = _rare_note(ValueCounts.of(known), config.protect)
+        return "categorical", f"{distinct} distinct whole numbers: treated as categories{note}"
     infinite = len(raw) - len(finite)
     also = f"; {infinite} infinite values have codes of their own" if infinite else ""
     what = "whole numbers" if whole else "numbers"
@@ -548,7 +589,7 @@ class Scan:
     """What all rows of a large table say about columns that were inferred from some of them."""
 
     differing: list[str]  # columns that have to be inferred from all their rows
-    categories: Mapping[str, pa.Array]  # all distinct values of categorical columns, sorted
+    categories: Mapping[str, ValueCounts]  # all values of categorical columns
 
 
 @dataclass(frozen=True)
@@ -556,7 +597,7 @@ class ColumnScan:
     """What one fragment of a table holds of a column."""
 
     missing_count: int = 0
-    distinct: pa.Array | None = None  # of categorical and constant columns
+    counts: ValueCounts | None = None  # of categorical and constant columns
     same_format: bool = True
 
 
@@ -569,19 +610,19 @@ def scan(dataset: Dataset, columns: Mapping[str, Column], overrides: Overrides) 
         f"{dataset.num_rows:,}",
     )
     differing: set[str] = set()
-    categories: dict[str, pa.Array] = {}
+    categories: dict[str, ValueCounts] = {}
     work = ScanFragment(columns, overrides)
     for scanned in parallel.each(work, dataset.fragments(), workers=parallel.cores()):
         for name, result in scanned.items():
             if not result.same_format or (result.missing_count and columns[name].missing == "none"):
                 differing.add(name)
-            if result.distinct is not None:
-                before = categories.get(name, result.distinct[:0])
-                categories[name] = pc.unique(pa.concat_arrays([before, result.distinct]))
+            if (counts := result.counts) is not None:
+                before = categories.get(name)
+                categories[name] = counts if before is None else before.with_more(counts)
     differing |= {
         name
-        for name, distinct in categories.items()
-        if columns[name].kind == "constant" and len(distinct) > 1
+        for name, counts in categories.items()
+        if columns[name].kind == "constant" and len(counts.values) > 1
     }
     ordered = [name for name in columns if name in differing]
     for name in ordered:
@@ -589,8 +630,8 @@ def scan(dataset: Dataset, columns: Mapping[str, Column], overrides: Overrides) 
     return Scan(
         ordered,
         {
-            name: distinct.take(pc.sort_indices(distinct))
-            for name, distinct in categories.items()
+            name: counts
+            for name, counts in categories.items()
             if columns[name].kind == "categorical" and name not in differing
         },
     )
@@ -615,10 +656,10 @@ class ScanFragment:
         if not self._same_format(array, column, by_user):
             return ColumnScan(same_format=False)
         typed = parse_column(array, column)
-        distinct = None
+        counts = None
         if column.kind in ("categorical", "constant"):
-            distinct = pc.unique(typed.known)
-        return ColumnScan(typed.missing_count, distinct)
+            counts = ValueCounts.of(typed.known)
+        return ColumnScan(typed.missing_count, counts)
 
     def _missing_text_by_user(self, name: str) -> str | None:
         entries = self.overrides.of(name)

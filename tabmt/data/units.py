@@ -125,6 +125,18 @@ def find_decimals(raw: np.ndarray, dtype: pa.DataType) -> int | None:
     return decimals
 
 
+def _round_below(low: int, high: int, step: int) -> int:
+    """The roundest multiple of the step below all values from which float64 counts them exactly;
+    the smallest value itself would be a value of some row."""
+    size = 2**62
+    while size > 1:
+        offset = low // (size * step) * (size * step)
+        if high - offset < EXACT * step and offset >= -(2**63):
+            return offset
+        size //= 2
+    return low // step * step
+
+
 @dataclass(frozen=True)
 class Grid:
     """Stored whole numbers are offset + step x units; floats are units / 10^decimals.
@@ -154,8 +166,8 @@ class Grid:
             step = 10 ** max(0, -(decimals or 0))
         assert not too_wide(raw, step)
         low, high = int(raw.min()), int(raw.max())
-        # Whole numbers too large for float64 are counted from the smallest value.
-        offset = low if max(abs(low), abs(high)) >= EXACT * step else 0
+        # Whole numbers too large for float64 are counted from a round number below the smallest.
+        offset = _round_below(low, high, step) if max(abs(low), abs(high)) >= EXACT * step else 0
         return cls(dtype, 0, step, offset, local)
 
     @property

@@ -29,8 +29,8 @@ from tabmt.model.generate import (
     Request,
     Rows,
     Sampler,
+    drawn_codes,
     unbounded,
-    without_missing,
 )
 from tabmt.rules.enforce import RuleState
 from tabmt.rules.redraw import Candidates, redraw
@@ -221,9 +221,7 @@ class Completion:
         self._model, self._request, self._leave, self._draw = model, request, leave, draw
         self._rules = model.rules.for_rows(allow_missing=request.allow_missing)
         self.violations = RuleViolations()
-        self._allowed: list[np.ndarray | None] = [None] * len(model.codec.token_columns)
-        if not request.allow_missing:
-            self._allowed = without_missing(model.codec)
+        self._allowed = drawn_codes(model.codec, allow_missing=request.allow_missing)
         self._sampler = None if model.net is None else Sampler(model, request)
 
     def fill(self, tokens: np.ndarray, table: pa.Table, first_row: int) -> Rows:

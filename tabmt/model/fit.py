@@ -15,11 +15,12 @@ import pyarrow as pa
 from tabmt import parallel
 from tabmt.codec import large_tables
 from tabmt.codec.resolution import codes_detector_auc
-from tabmt.codec.table import TableCodec
+from tabmt.codec.table import TableCodec, log_protection
 from tabmt.config import Engine, TrainConfig
 from tabmt.data.dataset import Dataset
 from tabmt.data.infer import Inference, check_not_empty
 from tabmt.data.overrides import read_overrides
+from tabmt.data.protection import least_rows
 from tabmt.data.typed_columns import TypedTable
 from tabmt.errors import UserError
 from tabmt.method import devices
@@ -65,6 +66,8 @@ def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedMod
     settings = _settings(values, dataset, options.continue_from)
     encoded = _encode(dataset, settings, seed, options)
     codec, tokens, rules = encoded.codec, encoded.tokens, encoded.rules
+    if settings.codec.protect and options.continue_from is None:
+        log_protection(codec, settings.codec.protect)
     column_order = order_of_columns(codec, settings)
     _check_codec(codec)
     before = options.continue_from
@@ -128,6 +131,7 @@ def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions
     if options.continue_from is not None:
         return _encode_more(dataset, options.continue_from, options)
     overrides = read_overrides(options.schema)
+    _check_protection(dataset, settings.codec.protect)
     if dataset.fits_in_memory:
         _log_unused(options)
         inference = Inference.of(dataset, settings.codec, overrides)
@@ -135,7 +139,8 @@ def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions
         codec = TableCodec.fit(typed.columns.values(), dataset.source, {}, settings.codec, seed)
         columns = {column.name: column for column in codec.schema.columns}
         codec = codec.with_rules(inference.rules(dataset, columns))
-        encoded = _with_rules(codec, codec.encode(typed), [_values(typed)])
+        tokens = codec.encode(typed, warned=set(codec.schema.names))  # what is rare has been said
+        encoded = _with_rules(codec, tokens, [_values(typed)], settings.codec.protect, seed)
         return _with_resolution(encoded, typed, seed)
     request = {"schema": overrides, "codec": dataclasses.asdict(settings.codec), "seed": seed}
     return _encode_large(
@@ -143,7 +148,22 @@ def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions
         lambda: large_tables.fit_table_codec(dataset, settings.codec, overrides, seed),
         request,
         options,
+        settings.codec.protect,
+        seed,
     )
+
+
+def _check_protection(dataset: Dataset, protect: int) -> None:
+    """See that there are rows enough to share what is stored, and say if nothing is protected."""
+    check_not_empty(dataset)
+    if protect == 0:
+        log.info("protection is off: the model stores rare values and exact numbers (protect 0)")
+    elif dataset.num_rows < least_rows(protect):
+        raise UserError(
+            f"The table has {dataset.num_rows} rows, but protect is {protect}, which needs at "
+            f"least {least_rows(protect)}; set protect (--protect) lower, or to 0 to store every "
+            "value."
+        )
 
 
 def _encode_more(dataset: Dataset, before: FittedModel, options: FitOptions) -> Encoded:
@@ -157,7 +177,10 @@ def _encode_more(dataset: Dataset, before: FittedModel, options: FitOptions) -> 
         _log_unused(options)
         typed = before.codec.parse(dataset.to_table())
         return Encoded(before.codec, before.codec.encode(typed), before.rules)
-    encoded = _encode_large(dataset, lambda: before.codec, {}, options)
+    card = before.card
+    encoded = _encode_large(
+        dataset, lambda: before.codec, {}, options, card.settings.codec.protect, card.seed
+    )
     return dataclasses.replace(encoded, rules=before.rules)
 
 
@@ -166,6 +189,8 @@ def _encode_large(
     make_codec: Callable[[], TableCodec],
     request: Mapping[str, Any],
     options: FitOptions,
+    protect: int,
+    seed: int,
 ) -> Encoded:
     """A table larger than memory, encoded into a folder by the first of several processes."""
     group = Group.current()
@@ -190,12 +215,16 @@ def _encode_large(
     codec, tokens = large_tables.read_encoded(shared)
     names = {name for rule in codec.schema.rules for name in codec.schema.names}
     pieces = ({n: part.column(n) for n in names} for part in dataset.fragments())
-    encoded = _with_rules(codec, tokens, pieces if codec.schema.rules else [])
+    pieces = pieces if codec.schema.rules else []
+    encoded = _with_rules(codec, tokens, pieces, protect, seed)
     return dataclasses.replace(encoded, folder=temporary)
 
 
-def _with_rules(codec: TableCodec, tokens: TokenStore, pieces: Any) -> Encoded:
-    return Encoded(codec, tokens, RuleSet.from_table(codec, pieces, tokens))
+def _with_rules(
+    codec: TableCodec, tokens: TokenStore, pieces: Any, protect: int, seed: int
+) -> Encoded:
+    rules = RuleSet.from_table(codec, pieces, tokens, protect=protect, seed=seed)
+    return Encoded(codec, tokens, rules)
 
 
 def _with_resolution(encoded: Encoded, typed: TypedTable, seed: int) -> Encoded:

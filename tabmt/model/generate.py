@@ -107,9 +107,10 @@ def resolve_temperatures(
     return torch.tensor(by_column, dtype=torch.float64)
 
 
-def without_missing(codec: TableCodec) -> list[np.ndarray | None]:
-    """Weights of the codes of each token column that leave out the missing code."""
-    return [coded.without_missing() for coded in codec.token_columns]
+def drawn_codes(codec: TableCodec, *, allow_missing: bool) -> list[np.ndarray | None]:
+    """Weights of the codes of each token column that leave out those that are not generated: rare
+    values, and missing ones if none are allowed."""
+    return [coded.drawn_codes(allow_missing=allow_missing) for coded in codec.token_columns]
 
 
 class Sampler:
@@ -279,9 +280,7 @@ class NewRows:
         if model.net is None:
             return
         codec = model.codec
-        self._allowed: list[np.ndarray | None] = [None] * len(codec.token_columns)
-        if not request.allow_missing:
-            self._allowed = without_missing(codec)
+        self._allowed = drawn_codes(codec, allow_missing=request.allow_missing)
         single: list[int] = []
         ranges: list[int] = []
         for name, selection in selections.items():

@@ -90,7 +90,8 @@ def _most_likely(
                 continue
             known = torch.from_numpy(tokens[rows]).to(device)
             shares = probabilities(model.net, known, index).cpu().numpy()  # (rows, K)
-            shares = shares[:, : coded.codec.size]  # without the missing code
+            shares = shares[:, : coded.codec.size]  # without the missing code ...
+            shares = shares * coded.codec.is_drawn  # ... and without rare values
             result[rows, index] = shares.argmax(1)
             values = coded.codec.expected_values(shares)
             if values is not None:

@@ -268,7 +268,8 @@ def codes_of_table(
 
 def code_of_category(coded: CodedColumn, numbers: Scaled) -> np.ndarray:
     """The codes of the categories that are these numbers; NO_CODE where there is none."""
-    own = category_numbers(coded).times_power(None)[: coded.codec.size]
+    assert coded.codec.categories is not None
+    own = category_numbers(coded).times_power(None)[: len(coded.codec.categories)]
     order = np.argsort(own)
     wanted = numbers.times_power(None)
     index = np.searchsorted(own[order], wanted - OFF_GRID).clip(max=len(own) - 1)

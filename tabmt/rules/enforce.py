@@ -25,6 +25,7 @@ from tabmt.codec.columns import (
 from tabmt.codec.table import TableCodec
 from tabmt.conditions.selections import Selections
 from tabmt.data.plain_values import plain_values
+from tabmt.data.protection import Protection
 from tabmt.data.schema import Schema, unknown_column
 from tabmt.errors import UserError
 from tabmt.rules.rule import Rule
@@ -48,17 +49,24 @@ class RuleSet:
 
     @classmethod
     def from_table(
-        cls, codec: TableCodec, columns: Iterable[Mapping[str, pa.ChunkedArray]], tokens: TokenStore
+        cls,
+        codec: TableCodec,
+        columns: Iterable[Mapping[str, pa.ChunkedArray]],
+        tokens: TokenStore,
+        *,
+        protect: int,
+        seed: int,
     ) -> "RuleSet":
         """The rules of a model's schema, checked against the training table.
 
-        `columns` are the columns of the rules, in one or more pieces of the table.
+        `columns` are the columns of the rules, in one or more pieces of the table. Combinations
+        that fewer than `protect` rows hold are not stored.
         """
         rules = parse_rules(codec.schema)
         combinations = {}
         for rule in rules:
             if rule.is_combination:
-                combinations[rule.name] = _combinations(rule, codec, tokens)
+                combinations[rule.name] = _combinations(rule, codec, tokens, protect, seed)
         found = frozenset(codec.schema.found)
         check_training_rows(
             [rule for rule in rules if rule.name not in found], codec.schema, columns, len(tokens)
@@ -76,14 +84,17 @@ class RuleSet:
         return dataclasses.replace(self, rules=rules)
 
 
-def _combinations(rule: Rule, codec: TableCodec, tokens: TokenStore) -> np.ndarray:
+def _combinations(
+    rule: Rule, codec: TableCodec, tokens: TokenStore, protect: int, seed: int
+) -> np.ndarray:
     """The combinations of codes that a rule allows, (n, columns)."""
     names = [name for name in rule.columns if name in codec.token_index]
     if not names:
         return np.zeros((1, 0), np.int64)
     codes = [tokens.column(codec.token_index[name]).astype(np.int64) for name in names]
     if rule.form == "together" or len(names) == 1:
-        return np.unique(np.stack(codes, axis=1), axis=0)
+        rows, counts = np.unique(np.stack(codes, axis=1), axis=0, return_counts=True)
+        return _frequent_combinations(rule, rows, counts, protect, seed)
     source, target = (codec[name] for name in names)
     for coded in (source, target):
         bins = coded.codec.is_bin
@@ -94,7 +105,11 @@ def _combinations(rule: Rule, codec: TableCodec, tokens: TokenStore) -> np.ndarr
             )
     known = (codes[0] < source.codec.size) & (codes[1] < target.codec.size)
     known &= (codes[0] != MASK) & (codes[1] != MASK)
+    for own, coded in zip(codes, (source, target), strict=True):
+        known &= own != (NO_CODE if coded.codec.rare_code is None else coded.codec.rare_code)
     pairs, counts = np.unique(codes[0][known] * target.size + codes[1][known], return_counts=True)
+    # The values of the source are frequent, and so are these pairs, but for exceptions.
+    pairs, counts = pairs[counts >= protect], counts[counts >= protect]
     order = np.lexsort((-counts, pairs // target.size))
     of_source, first = np.unique(pairs[order] // target.size, return_index=True)
     allowed = [np.stack([of_source, pairs[order][first] % target.size], axis=1)]
@@ -106,6 +121,30 @@ def _combinations(rule: Rule, codec: TableCodec, tokens: TokenStore) -> np.ndarr
         every = np.arange(target.codec.size)
         allowed.append(np.stack([np.full_like(every, source.missing_code), every], axis=1))
     return np.concatenate(allowed)
+
+
+def _frequent_combinations(
+    rule: Rule, rows: np.ndarray, counts: np.ndarray, protect: int, seed: int
+) -> np.ndarray:
+    """The combinations that enough rows hold."""
+    protection = Protection.of(protect, seed, "rule", rule.name, rows, counts)
+    if protection is None:
+        return rows
+    frequent = protection.is_frequent(counts)
+    if not frequent.any():
+        raise UserError(
+            f"The rule {rule.name!r} allows only combinations that occur in the table, but none of "
+            f"them is held by {protect} rows, the least that is stored (protect); remove the rule, "
+            "or set protect lower."
+        )
+    if not frequent.all():
+        log.info(
+            "rule %r: %s of %s combinations are held by too few rows to be stored",
+            rule.name,
+            f"{int((~frequent).sum()):,}",
+            f"{len(frequent):,}",
+        )
+    return rows[frequent]
 
 
 def parse_rules(schema: Schema) -> tuple[Rule, ...]:

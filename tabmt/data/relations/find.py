@@ -15,12 +15,13 @@ import pyarrow as pa
 from tabmt.config import CodecConfig, most_bins
 from tabmt.data.arrow_types import plain_array
 from tabmt.data.dataset import Dataset
+from tabmt.data.protection import has_single_values
 from tabmt.data.relations.flags import find_flags
 from tabmt.data.relations.functions import Function, find_functions
 from tabmt.data.relations.orderings import find_orderings
 from tabmt.data.relations.sums import Sum, choose_target, find_sums, quoted
 from tabmt.data.relations.ties import Event, Tie, find_ties
-from tabmt.data.relations.views import LEAST_SHARE, ColumnView, Views
+from tabmt.data.relations.views import LEAST_SHARE, MISSING, ColumnView, Views
 from tabmt.data.schema import Column, FoundRule, SchemaRules
 from tabmt.data.typed_columns import parse_column
 from tabmt.seeds import numpy_stream
@@ -201,7 +202,7 @@ def _search(
     pairs = {frozenset(found.names) for found in sums if len(found.names) == 2}
     functions = [
         function
-        for function in find_functions(views, most_values, rng)
+        for function in find_functions(_single_valued(views, config), most_values, rng)
         if frozenset((function.source, function.target)) not in pairs
     ]
     pairs |= {frozenset((function.source, function.target)) for function in functions}
@@ -211,12 +212,22 @@ def _search(
         *_counted_sums(sums, views, rng),
         *(_counted_function(function) for function in functions),
         *(_counted_flags(group) for group in flags),
-        *(_counted_tie(tie) for tie in find_ties(views, most_values, pairs)),
+        *(_counted_tie(tie) for tie in find_ties(views, most_values, pairs, config.protect)),
     ]
     related = pairs | {
         frozenset((one, two)) for found in sums for one in found.names for two in found.names
     }
     return candidates, find_orderings(views, related, rng)
+
+
+def _single_valued(views: Views, config: CodecConfig) -> Views:
+    """The columns with one value for each code; rare numbers share bins if there are many."""
+    return {
+        name: view
+        for name, view in views.items()
+        if view.column.kind == "categorical"
+        or has_single_values(np.bincount(view.codes[view.codes != MISSING]), config.protect)
+    }
 
 
 def _most_values(view: ColumnView, config: CodecConfig, rows: int) -> int:

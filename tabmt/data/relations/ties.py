@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tabmt.data.protection import most_needed
 from tabmt.data.relations.sums import quoted
 from tabmt.data.relations.views import MISSING, ColumnView, Views, is_evidence
 
@@ -49,15 +50,16 @@ Tie = tuple[Event, Event]
 
 
 def find_ties(
-    views: Views, most_values: dict[str, int], implied: Collection[frozenset[str]]
+    views: Views, most_values: dict[str, int], implied: Collection[frozenset[str]], protect: int
 ) -> list[Tie]:
     """Pairs of events that occur in the same rows, one pair less than events of a set.
 
-    Columns of which one follows from the other (`implied`) are not tied once more.
+    Columns of which one follows from the other (`implied`) are not tied once more. A rule names
+    no value that fewer than `protect` rows hold.
     """
     events, masks = [], []
     for view in views.values():
-        for event, mask in _events(view, most_values[view.name]):
+        for event, mask in _events(view, most_values[view.name], protect):
             events.append(event)
             masks.append(mask)
     if len(events) < 2:
@@ -84,7 +86,9 @@ def find_ties(
     return ties
 
 
-def _events(view: ColumnView, most_values: int) -> list[tuple[Event, np.ndarray]]:
+def _events(
+    view: ColumnView, most_values: int, protect: int
+) -> list[tuple[Event, np.ndarray]]:
     if not view.is_learned:
         return []
     if view.column.kind == "datetime":
@@ -99,6 +103,7 @@ def _events(view: ColumnView, most_values: int) -> list[tuple[Event, np.ndarray]
         ends = [known[numbers.argmin()], known[numbers.argmax()], frequent[0]]
         frequent = frequent[np.isin(frequent, ends)]
     least = max(LEAST_FREQUENT, 1 / max(most_values, 1)) * len(view.codes)
+    least = max(least, most_needed(protect))  # only these have codes of their own
     values = view.encoded.dictionary
     events = [
         (Event(view.name, values[int(code)].as_py()), view.codes == code)
