@@ -14,6 +14,7 @@ from tabmt.errors import UserError
 
 Missing = Literal["learned", "masked"]
 Quantizer = Literal["kmeans", "plain-kmeans", "quantile", "uniform", "none"]
+SharedValues = Literal["auto", "codes", "bins"]
 Decode = Literal["inside", "centre"]
 Imputation = Literal["draw", "mode", "mean"]
 NetworkName = Literal["any-order", "masked"]
@@ -64,6 +65,14 @@ class CodecConfig:
         "maximum number of bins of a numeric column  [default: up to 100, fewer for small tables]",
         minimum=2,
         type=int,
+        group="Data",
+    )
+    shared_values: SharedValues = option(
+        "auto",
+        "numbers that many rows share, such as a price that ends in 99: codes of their own, beyond "
+        "max_bins, or bins, as for other numbers; auto: codes if a detector tells rows that are "
+        "redrawn from bins from real ones",
+        choices=get_args(SharedValues),
         group="Data",
     )
     few_values: int = option(
@@ -348,6 +357,7 @@ PAPER_METHOD: dict[str, Any] = {
     "network": "masked",
     "missing": "masked",
     "quantizer": "plain-kmeans",
+    "shared_values": "bins",
     "few_values": 0,
     "find_ids": False,
     "find_rules": False,

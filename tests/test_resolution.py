@@ -17,8 +17,10 @@ from tabmt.data.infer import Inference
 from tabmt.data.typed_columns import TypedTable
 
 
-def codes_of(values: np.ndarray, *, continuous: bool = False):
-    return quantize(values, quantizer="kmeans", max_bins=100, continuous=continuous, seed=0)
+def codes_of(values: np.ndarray, *, continuous: bool = False, shared: bool = True):
+    return quantize(
+        values, quantizer="kmeans", max_bins=100, continuous=continuous, seed=0, shared=shared
+    )
 
 
 def test_values_that_many_rows_share_are_codes_of_their_own():
@@ -94,3 +96,33 @@ def test_the_score_is_logged_and_part_of_the_model_file(tmp_path, caplog):
     assert f"redrawn from codes with {score:.2f}" in caplog.text
     model.save(tmp_path / "model.tabmt")
     assert TabMT.load(tmp_path / "model.tabmt").card_.codes_detector_auc == score
+
+
+def pages(rows: int = 3000) -> pd.DataFrame:
+    """Every row repeats the two numbers of its page."""
+    rng = np.random.default_rng(0)
+    page = rng.integers(0, 60, rows)
+    likes, score = rng.lognormal(8, 2, 60).round(), rng.normal(size=60)
+    return pd.DataFrame({"likes": likes[page], "score": score[page], "x": rng.normal(size=rows)})
+
+
+def test_shared_numbers_get_codes_where_bins_would_be_told_apart(caplog):
+    frame, settings = pages(), {"steps": 2, "seed": 0, "max_bins": 20}
+    with caplog.at_level(logging.INFO, "tabmt"):
+        model = TabMT(**settings).fit(frame)
+    assert "so numbers that many rows share get codes of their own" in caplog.text
+    assert model.card_.codes_detector_auc == pytest.approx(0.5, abs=0.05)
+    assert set(model.sample(500, seed=1)["score"]) <= set(frame["score"])
+    bins = TabMT(shared_values="bins", **settings).fit(frame)
+    assert bins.card_.codes_detector_auc > 0.7
+    assert not set(bins.sample(500, seed=1)["score"]) <= set(frame["score"])
+
+
+def test_tables_that_bins_hold_keep_their_bins():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"price": 10 * rng.integers(1, 200, 3000) - 1, "y": rng.normal(size=3000)})
+    sizes = {
+        shared: TabMT(steps=2, seed=0, max_bins=20, shared_values=shared).fit(frame)
+        for shared in ("auto", "bins")
+    }
+    assert sizes["auto"].model_.codec.sizes == sizes["bins"].model_.codec.sizes

@@ -227,8 +227,8 @@ def _model_lines(name: str, model: "FittedModel") -> list[str]:
         )
     if card.codes_detector_auc is not None:
         lines.append(
-            f"codes     real rows, redrawn from their codes, score {card.codes_detector_auc:.2f} on "
-            "a detector (0.5 is best)"
+            f"codes     real rows, redrawn from their codes, score {card.codes_detector_auc:.2f} "
+            "on a detector (0.5 is best)"
         )
     if card.temperatures:
         listed = ", ".join(f"{column} {t:.3g}" for column, t in card.temperatures.items())

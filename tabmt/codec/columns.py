@@ -882,6 +882,7 @@ def fit_codec(typed: TypedColumn, config: CodecConfig, seed: int) -> ColumnCodec
                 continuous=grid.continuous,
                 seed=seed,
                 protect=config.protect,
+                shared=config.shared_values == "codes",
             )
             return NumericCodec(grid, codes)
 

@@ -30,8 +30,8 @@ KNOTS = 8  # intervals between the knots of a bin, each with the same share of i
 KMEANS_POINTS = 10_000  # K-Means sees at most this many weighted points
 MOST_ROUNDS = 300  # of plain K-Means; it settles sooner
 LEAST_BINS = 10  # reserved for values that are not atoms
-REPEATED_ROWS = 20  # a value that so many rows share may be an atom ...
-MOST_REPEATED = 900  # ... unless there would be more than this ...
+SHARED_ROWS = 20  # a value that so many rows share may be an atom ...
+MOST_SHARED = 900  # ... unless there would be more than this ...
 STANDS_OUT = 4.0  # ... if it has this many times the rows of the values around it
 LEAST_ATOM_ROWS = 5  # a value that fewer rows hold shares a bin with others
 BIN_ROWS = 2  # times `protect`: the rows that a protected bin has at least
@@ -261,10 +261,12 @@ def quantize(
     continuous: bool,
     seed: int,
     protect: int = 0,
+    shared: bool = False,
 ) -> Quantized:
     """Find the codes of a column of numbers without missing values; infinities become atoms.
 
     With `protect`, only what so many rows share is stored; there must be twice as many of them.
+    With `shared`, values that many rows share are atoms beyond `max_bins`.
     """
     values, counts = np.unique(units, return_counts=True)
     # PAPER-DIFF protect: the paper stores what K-Means finds, whoever holds it.
@@ -282,7 +284,8 @@ def quantize(
     else:
         atom |= _frequent_numbers(counts, finite & frequent, max_bins)
         bins = max(1, max_bins - int(atom[finite].sum()))
-        atom |= _repeated(values, counts, finite & frequent & ~atom, continuous)
+        if shared:
+            atom |= _shared(values, counts, finite & frequent & ~atom, continuous)
         groups = _bins(values, counts, np.flatnonzero(finite & ~atom), quantizer, bins, seed)
     if protection is not None:
         groups = _join_small(groups, counts, BIN_ROWS * protect)
@@ -337,16 +340,16 @@ def _join_small(groups: list[np.ndarray], counts: np.ndarray, least: int) -> lis
     return joined
 
 
-def _repeated(
+def _shared(
     values: np.ndarray, counts: np.ndarray, usable: np.ndarray, continuous: bool
 ) -> np.ndarray:
     """(n,) bool: which values many rows share although they lie where values are rare.
 
-    A page has one number of likes in all of its rows, a price ends in 99. Drawn from inside a bin,
-    such numbers would be lost.
+    PAPER-DIFF shared_values: the paper has clusters only. A page has one number of likes in all of
+    its rows, a price ends in 99; drawn from inside a bin, such numbers would be lost.
     """
     rows = int(counts.sum())
-    often = usable & (counts >= max(REPEATED_ROWS, rows / MOST_REPEATED))
+    often = usable & (counts >= max(SHARED_ROWS, rows / MOST_SHARED))
     if continuous:
         return often
     # As many grid values as hold so many rows on either side have this many rows on average.

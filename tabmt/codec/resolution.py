@@ -33,8 +33,7 @@ def codes_detector_auc(
     chosen = rng.permutation(rows)[: min(rows, MOST_ROWS)]
     redrawn = np.arange(len(chosen)) % 2 == 1
     features = [
-        _ranks(_values(coded, table.columns[coded.name], chosen, redrawn, rng))
-        for coded in columns
+        _ranks(_values(coded, table.columns[coded.name], chosen, redrawn, rng)) for coded in columns
     ]
     matrix = np.column_stack(features)
     half = len(chosen) // 2

@@ -16,7 +16,7 @@ from tabmt import parallel
 from tabmt.codec import large_tables
 from tabmt.codec.resolution import codes_detector_auc
 from tabmt.codec.table import TableCodec, log_protection
-from tabmt.config import Engine, TrainConfig
+from tabmt.config import CodecConfig, Engine, TrainConfig
 from tabmt.data.dataset import Dataset
 from tabmt.data.infer import Inference, check_not_empty
 from tabmt.data.overrides import read_overrides
@@ -39,6 +39,7 @@ from tabmt.tokens import TemporaryFolder, TokenStore
 
 log = logging.getLogger(__name__)
 
+TOLD_APART = 0.55  # the score of a detector above which codes do not hold a table well enough
 LEAST_VALID_ROWS = 20  # fewer validation rows say nothing, so training does not stop early
 
 
@@ -136,12 +137,7 @@ def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions
         _log_unused(options)
         inference = Inference.of(dataset, settings.codec, overrides)
         typed = TypedTable.of(inference.columns(dataset))
-        codec = TableCodec.fit(typed.columns.values(), dataset.source, {}, settings.codec, seed)
-        columns = {column.name: column for column in codec.schema.columns}
-        codec = codec.with_rules(inference.rules(dataset, columns))
-        tokens = codec.encode(typed, warned=set(codec.schema.names))  # what is rare has been said
-        encoded = _with_rules(codec, tokens, [_values(typed)], settings.codec.protect, seed)
-        return _with_resolution(encoded, typed, seed)
+        return _encode_in_memory(dataset, inference, typed, settings.codec, seed)
     request = {"schema": overrides, "codec": dataclasses.asdict(settings.codec), "seed": seed}
     return _encode_large(
         dataset,
@@ -164,6 +160,34 @@ def _check_protection(dataset: Dataset, protect: int) -> None:
             f"least {least_rows(protect)}; set protect (--protect) lower, or to 0 to store every "
             "value."
         )
+
+
+def _encode_in_memory(
+    dataset: Dataset, inference: Inference, typed: TypedTable, config: CodecConfig, seed: int
+) -> Encoded:
+    """Numbers that many rows share get codes of their own, if the table cannot do without."""
+    codec = TableCodec.fit(typed.columns.values(), dataset.source, {}, config, seed)
+    columns = {column.name: column for column in codec.schema.columns}
+    rules = inference.rules(dataset, columns)
+    encoded = _encode_typed(codec.with_rules(rules), typed, config, seed)
+    auc = encoded.codes_detector_auc
+    if config.shared_values != "auto" or auc is None or auc <= TOLD_APART:
+        return encoded
+    log.info("so numbers that many rows share get codes of their own")
+    config = dataclasses.replace(config, shared_values="codes")
+    codec = TableCodec.fit(typed.columns.values(), dataset.source, {}, config, seed)
+    return _encode_typed(codec.with_rules(rules), typed, config, seed)
+
+
+def _encode_typed(codec: TableCodec, typed: TypedTable, config: CodecConfig, seed: int) -> Encoded:
+    """The tokens and rules of a table, and what its codes alone lose."""
+    tokens = codec.encode(typed, warned=set(codec.schema.names))  # what is rare has been said
+    encoded = _with_rules(codec, tokens, [_values(typed)], config.protect, seed)
+    computed = {step.target for step in computable(encoded.rules, codec).values()}
+    auc = codes_detector_auc(codec, typed, leave=computed, seed=seed)
+    if auc is not None:
+        log.info("a detector tells real rows from the same rows redrawn from codes with %.2f", auc)
+    return dataclasses.replace(encoded, codes_detector_auc=auc)
 
 
 def _encode_more(dataset: Dataset, before: FittedModel, options: FitOptions) -> Encoded:
@@ -225,16 +249,6 @@ def _with_rules(
 ) -> Encoded:
     rules = RuleSet.from_table(codec, pieces, tokens, protect=protect, seed=seed)
     return Encoded(codec, tokens, rules)
-
-
-def _with_resolution(encoded: Encoded, typed: TypedTable, seed: int) -> Encoded:
-    """With what the codes alone lose of the table."""
-    steps = computable(encoded.rules, encoded.codec).values()
-    computed = {step.target for step in steps}
-    auc = codes_detector_auc(encoded.codec, typed, leave=computed, seed=seed)
-    if auc is not None:
-        log.info("a detector tells real rows from the same rows redrawn from codes with %.2f", auc)
-    return dataclasses.replace(encoded, codes_detector_auc=auc)
 
 
 def _values(typed: TypedTable) -> dict[str, pa.Array]:
