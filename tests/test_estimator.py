@@ -336,7 +336,7 @@ def test_new_rows_may_come_in_another_type(tmp_path):
         tokens, expected = (store[np.arange(len(store))] for store in stores)
         assert np.array_equal(tokens, expected)
     with pytest.raises(
-        UserError, match=r"Column 'x' holds .*string, but the model was fitted on int64: "
+        UserError, match=r"Column 'x' holds .*string, but the model was fitted on int64, to which"
     ):
         TabMT(steps=2, **TINY).fit(frame.assign(x="many"), continue_from=model)
 

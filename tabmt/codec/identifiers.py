@@ -43,6 +43,12 @@ RARELY_REAL = 10**8  # possible identifiers for each real one, of which a sample
 LEAST_FREE = 10**6  # identifiers that must be left if the real ones are left out
 MOST_REMAINDERS, MOST_STORED = 2**16, 2**11
 CONSONANTS, VOWELS = "bcdfghjklmnprstvwz", "aeiou"
+SYLLABLE = (CONSONANTS, VOWELS)
+CAPITAL = (CONSONANTS.upper(), VOWELS)
+GENERAL = {  # for words whose shapes differ too much, or that are too short
+    "email": (*SYLLABLE * 5, *"@example.org"),
+    "name": (*CAPITAL, *SYLLABLE * 2, " ", *CAPITAL, *SYLLABLE * 3),
+}
 ROUND_DIGITS = 2  # of the ends of numbers that are stored
 
 
@@ -269,6 +275,8 @@ def _find_patterns(
             patterns[pattern] = patterns.get(pattern, 0) + len(same)
         if len(patterns) == TURNS:
             break
+    if not patterns and form in GENERAL:
+        patterns[GENERAL[form]] = len(words)
     return patterns
 
 

@@ -126,6 +126,13 @@ class Quantized:
         outside = ~is_atom & ((units < self.edges[0]) | (units > self.edges[-1]))
         return codes, outside
 
+    def is_beyond(self, units: np.ndarray) -> np.ndarray:
+        """Which numbers lie beyond the ends of the bins: never drawn, but decoded if they are
+        asked for, because other cells of their row give them."""
+        if len(self.edges) == 0:
+            return np.zeros(len(units), bool)
+        return np.asarray((units < self.edges[0]) | (units > self.edges[-1]))
+
     def shares(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         """Share of each code's mass from `low` to `high`, both included: (n,) -> (n, K)."""
         inside = (low[:, None] <= self.centres) & (self.centres <= high[:, None])
@@ -235,6 +242,9 @@ class Quantized:
         else:
             low, high = np.ceil(low), np.where(last, np.floor(high), np.ceil(high) - 1)
         if least is not None and most is not None:
+            # What is asked for may lie beyond the ends (`is_beyond`).
+            low = np.where((bins == 0) & (most < low), most, low)
+            high = np.where(last & (least > high), least, high)
             low, high = np.maximum(low, least), np.minimum(high, most)
         values = np.clip(values, low, high)
         atoms = self.centres[self.atom]

@@ -158,11 +158,13 @@ def _infer_column(
     kind, reason = _apply_kind(name, entries, inferred, known, values.null_count)
     decimals, step, precision_reason = _find_precision(name, kind, known, entries)
     _check_missing_text_outside(name, kind, reading, known, decimals)
-    if reading.format and not inference.untyped and kind not in ("numeric", "datetime"):
+    keeps_text = not inference.untyped or text_formats.is_styled(reading.format)
+    if reading.format and keeps_text and kind not in ("numeric", "datetime"):
         reading = reading.as_plain_text()
         values, nan_note = _read_values(array, reading, inference.untyped)
         known = values.drop_null()
-    dtype = values.type if reading.format is not None and inference.untyped else array.type
+    keeps_text = not inference.untyped or text_formats.is_styled(reading.format)
+    dtype = array.type if reading.format is None or keeps_text else values.type
     column = Column(
         name=name,
         kind=kind,
