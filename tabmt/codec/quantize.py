@@ -32,7 +32,9 @@ MOST_ROUNDS = 300  # of plain K-Means; it settles sooner
 LEAST_BINS = 10  # reserved for values that are not atoms
 LEAST_ATOM_ROWS = 5  # a value that fewer rows hold shares a bin with others
 BIN_ROWS = 2  # times `protect`: the rows that a protected bin has at least
-TAIL = 3.5  # how far a protected end may lie beyond the rows of its average, in typical excesses ...
+TAIL = (
+    3.5  # how far a protected end may lie beyond the rows of its average, in typical excesses ...
+)
 REACH = 0.6  # ... of which it goes a random share from here to 1
 
 
@@ -441,9 +443,7 @@ def _assemble(
         ends_of = [(np.ceil(low), np.ceil(high) - 1) for low, high in ends_of]
         ends_of[-1:] = [(low, np.floor(edges[-1])) for low, _ in ends_of[-1:]]
     knots = [
-        _without_atoms(
-            *_knots(own, rows, ends, continuous, protection), *ends, atoms, continuous
-        )
+        _without_atoms(*_knots(own, rows, ends, continuous, protection), *ends, atoms, continuous)
         for (own, rows), ends in zip(members, ends_of, strict=True)
     ]
     every = np.concatenate([atoms, centres])
@@ -511,9 +511,7 @@ class ProtectedBins:
         edges = np.array([*kept, high])
         label = np.searchsorted(edges[1:-1], self.values, side="right")
         inside = np.clip(self.values, low, high)
-        members = [
-            (inside[label == b], self.counts[label == b]) for b in range(len(edges) - 1)
-        ]
+        members = [(inside[label == b], self.counts[label == b]) for b in range(len(edges) - 1)]
         return edges, members
 
     @cached_property
@@ -540,9 +538,7 @@ class ProtectedBins:
         usual = protection.average(
             _rows_between(values, total, begin, max(rows - least, begin + least))
         )
-        above = protection.average(
-            _rows_between(values, total, rows - least, rows - least // 4)
-        )
+        above = protection.average(_rows_between(values, total, rows - least, rows - least // 4))
         excess = min(TAIL * max(above - usual, 0.0), largest - usual)
         end = usual + protection.rng.uniform(REACH, 1.0) * excess
         most_frequent = float(frequent[-1]) if len(frequent) else -np.inf
@@ -553,9 +549,7 @@ class ProtectedBins:
         return float(min(np.floor(end), largest - 1) + 0.5)
 
 
-def _rows_between(
-    values: np.ndarray, total: np.ndarray, first: int, last: int
-) -> np.ndarray:
+def _rows_between(values: np.ndarray, total: np.ndarray, first: int, last: int) -> np.ndarray:
     """The values of the rows from one rank up to another, ascending; `total` are the rows up to
     each value."""
     ranks = np.arange(max(first, 0), min(last, int(total[-1])))

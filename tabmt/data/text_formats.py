@@ -42,8 +42,11 @@ FRACTIONS = {3: "ms", 6: "us", 9: "ns"}
 WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"
 POINT = r"^-?(0|[1-9][0-9]*)\.[0-9]+$"
 MINUS_ZERO = r"^-(0\.0+)$"
-SIGN = r"[^\d\s,.+\-|:]{0,3}"
-STYLED = re.compile(rf"(-?)({SIGN}[ \u00a0]?)(\d{{1,3}}(?:,\d{{3}})+|\d+)(\.\d+)?([ \u00a0]?{SIGN})")
+CURRENCY = r"[$€£¥₹₩₽]|[A-Z]{1,2}\$|USD|EUR|GBP|CHF|NOK|SEK|DKK|JPY|kr"
+STYLED = re.compile(
+    rf"(-?)((?:(?:{CURRENCY})[ \u00a0]?)?)(\d{{1,3}}(?:,\d{{3}})+|\d+)(\.\d+)?"
+    rf"((?:[ \u00a0]?(?:{CURRENCY}|%|‰))?)"
+)
 OFFSET = r"[+-][0-9]{2}:[0-9]{2}$"
 FIRST_ZONES = (  # tried first, as several zones have the same offsets
     "Europe/London", "Europe/Berlin", "Europe/Oslo", "Europe/Helsinki", "America/New_York",
@@ -132,7 +135,9 @@ def _styled_format(texts: pa.StringArray) -> TextFormat | None:
     # float64 represents every decimal number of up to 15 digits
     if not _all(pc.less_equal(pc.utf8_length(texts), 20)) or not _all(pc.equal(back, texts)):
         return None
-    like = f"{before}{'1,234' if grouped else '12'}{'.' + '0' * decimals if decimals else ''}{after}"
+    like = (
+        f"{before}{'1,234' if grouped else '12'}{'.' + '0' * decimals if decimals else ''}{after}"
+    )
     return TextFormat(fmt, read_type(fmt), f"numbers written like {like}")
 
 
@@ -207,9 +212,7 @@ def _read_zoned(texts: pa.Array, fmt: str) -> pa.Array:
     seconds = pc.add(pc.multiply(parts[0], 3600), pc.multiply(parts[1], 60))
     is_west = pc.equal(pc.utf8_slice_codeunits(texts, -6, -5), "-")
     seconds = pc.if_else(is_west, pc.negate(seconds), seconds).cast(pa.duration("s"))
-    return pc.subtract(local, seconds).cast(pa.timestamp("s", "UTC")).cast(
-        pa.timestamp("s", zone)
-    )
+    return pc.subtract(local, seconds).cast(pa.timestamp("s", "UTC")).cast(pa.timestamp("s", zone))
 
 
 def _write_zoned(values: pa.Array, fmt: str) -> pa.Array:

@@ -64,8 +64,6 @@ def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedMod
     settings = _settings(values, dataset, options.continue_from)
     encoded = _encode(dataset, settings, seed, options)
     codec, tokens, rules = encoded.codec, encoded.tokens, encoded.rules
-    if settings.codec.protect and options.continue_from is None:
-        log_protection(codec, settings.codec.protect)
     column_order = order_of_columns(codec, settings)
     _check_codec(codec)
     before = options.continue_from
@@ -128,7 +126,9 @@ def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions
         codec = TableCodec.fit(typed.columns.values(), dataset.source, {}, settings.codec, seed)
         columns = {column.name: column for column in codec.schema.columns}
         codec = codec.with_rules(inference.rules(dataset, columns))
-        tokens = codec.encode(typed, warned=set(codec.schema.names))  # what is rare has been said
+        tokens = codec.encode(typed, warned=set(codec.schema.names))  # what is moved is said here:
+        if settings.codec.protect:
+            log_protection(codec, typed, settings.codec.protect)
         return _with_rules(codec, tokens, [_values(typed)], settings.codec.protect, seed)
     request = {"schema": overrides, "codec": dataclasses.asdict(settings.codec), "seed": seed}
     return _encode_large(

@@ -163,9 +163,7 @@ class FileContent:
     def _words(self) -> list[np.ndarray]:
         """All bytes as 64-bit words, from each of the first eight bytes on."""
         raw = self.path.read_bytes()
-        return [
-            np.frombuffer(raw, np.int64, (len(raw) - start) // 8, start) for start in range(8)
-        ]
+        return [np.frombuffer(raw, np.int64, (len(raw) - start) // 8, start) for start in range(8)]
 
     def contains_numbers(self, name: str, numbers: np.ndarray) -> int:
         """How many numbers with many digits are in the bytes of the file, as float64 or int64."""
