@@ -286,7 +286,7 @@ def run_info(*arguments):
 
 
 def test_info_says_which_real_values_the_file_holds(secret):
-    model, path = secret
+    _, path = secret
     held = json.loads(run_info(path, "--json").output)["real_values"]
     assert held["who"] == ("4 categories, each held by at least 5 rows; rare ones only as one code")
     assert held["phone"] == "no value, only how the ids are written"

@@ -4,9 +4,9 @@ A value that is frequent by itself (0, 99999, 40 hours) is an *atom* with a code
 other values fall into bins. A bin stores the shape of its values as a few knots of their cumulative
 distribution. With protection (data/protection.py), atoms are values that enough rows hold, and
 every other number that is stored is an average of as many rows, so that none can be solved for;
-rare numbers beyond the ends are moved inside. Without it, knots and inner edges are half-way between
-two neighbouring values, and the ends are exact. Works on the units of data/units.py: it sees
-neither types nor missing values.
+rare numbers beyond the ends are moved inside. Without it, knots and inner edges are half-way
+between two neighbouring values, and the ends are exact. Works on the units of data/units.py: it
+sees neither types nor missing values.
 """
 
 import warnings

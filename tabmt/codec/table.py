@@ -41,7 +41,6 @@ from tabmt.json_files import require
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK, TokenStore, pack
 
-
 log = logging.getLogger(__name__)
 
 

@@ -23,7 +23,7 @@ PHONE = re.compile(r"(\+|00)\d{1,3}[ \-./]?(\(?\d{1,5}\)?[ \-./]?){1,5}\d{2,}|"
                    r"\(?0?\d{2,5}\)?[ \-./]\d{2,4}([ \-./]?\d{2,4}){1,4}")  # fmt: skip
 DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}")
 SOCIAL_SECURITY = re.compile(r"\d{3}-\d{2}-\d{4}|[A-Z]{2} ?\d{2} ?\d{2} ?\d{2} ?[A-Z]")
-NAME = re.compile(r"[^\W\d_]['’\-]?[^\W\d_]+([ ,.'’\-]+[^\W\d_]+\.?){0,4}")
+NAME = re.compile(r"[^\W\d_]['\u2019\-]?[^\W\d_]+([ ,.'\u2019\-]+[^\W\d_]+\.?){0,4}")
 NAME_COLUMN = re.compile(r"(?i)(^|[\W_])(sur|first|last|given|family|full|middle|user)?_?name(s)?$"
                          r"|(?i:surname|firstname|lastname|fullname|vorname|nachname)")  # fmt: skip
 

@@ -1,9 +1,9 @@
 """Which values a model may hold: those that enough rows share.
 
 A model file must not say what a single row holds. A category, or a single number, is stored only if
-at least `protect` rows hold it; all other numbers that are stored (ends, edges, knots and centres of
-bins) are weighted averages of at least as many rows, with random weights. The weights, and how many
-more rows than `protect` a value needs, come from a stream that depends on the seed and on all
+at least `protect` rows hold it; all other numbers that are stored (ends, edges, knots and centres
+of bins) are weighted averages of at least as many rows, with random weights. The weights, and how
+many more rows than `protect` a value needs, come from a stream that depends on the seed and on all
 values of the column: the same fit repeats exactly, but whoever has only the model and its seed
 cannot draw them again, and so cannot solve for a value.
 """

@@ -203,8 +203,7 @@ def _encode_large(
     codec, tokens = large_tables.read_encoded(shared)
     names = {name for rule in codec.schema.rules for name in codec.schema.names}
     pieces = ({n: part.column(n) for n in names} for part in dataset.fragments())
-    pieces = pieces if codec.schema.rules else []
-    encoded = _with_rules(codec, tokens, pieces, protect, seed)
+    encoded = _with_rules(codec, tokens, pieces if codec.schema.rules else [], protect, seed)
     return dataclasses.replace(encoded, folder=temporary)
 
 

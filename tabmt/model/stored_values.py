@@ -10,6 +10,7 @@ little at random.
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.stats import poisson
 
 from tabmt.codec.columns import CategoricalCodec, CodedColumn, IdCodec, NumericCodec
 from tabmt.data.arrow_types import is_text
@@ -338,7 +338,16 @@ def _exact_means(codec: NumericCodec, finite: np.ndarray, secret: np.ndarray) ->
         if error < tolerance:
             exact += 1
             solved |= inside
-    return solved if poisson.sf(exact - 1, chance) < MOST_LUCK else np.zeros(len(secret), bool)
+    return solved if _luck(exact, chance) < MOST_LUCK else np.zeros(len(secret), bool)
+
+
+def _luck(count: int, expected: float) -> float:
+    """The probability of so many, or more, where so many are expected (Poisson)."""
+    term, below = math.exp(-expected), 0.0
+    for index in range(count):
+        below += term
+        term *= expected / (index + 1)
+    return 1 - below
 
 
 # --- combinations --------------------------------------------------------------------------

@@ -144,7 +144,7 @@ def _frequent_combinations(
             f"{int((~frequent).sum()):,}",
             f"{len(frequent):,}",
         )
-    return rows[frequent]
+    return np.asarray(rows[frequent])
 
 
 def parse_rules(schema: Schema) -> tuple[Rule, ...]:
