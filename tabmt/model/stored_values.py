@@ -272,7 +272,8 @@ def _scan_numbers(
 def _moved(stored: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Ascending numbers, each moved by up to half of the way to a neighbour."""
     if len(stored) < 2:
-        return stored + rng.uniform(-0.5, 0.5, len(stored)) * np.maximum(1.0, np.abs(stored))
+        width = np.maximum(1.0, np.abs(stored))
+        return np.asarray(stored + rng.uniform(-0.5, 0.5, len(stored)) * width)
     step = np.diff(stored)
     below, above = np.append(step[0], step), np.append(step, step[-1])
     return np.asarray(stored + rng.uniform(-0.5, 0.5, len(stored)) * np.minimum(below, above))
