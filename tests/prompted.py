@@ -48,7 +48,8 @@ COLUMNS = "id, kind, size, price, flag, hours, day, moment, ratio, same"
 
 
 def learn(**settings) -> TabMT:
-    return TabMT(**TINY | settings).fit(frame(), schema=WIDE)
+    # Without protection every value of the table can be asked for.
+    return TabMT(**TINY | {"protect": 0} | settings).fit(frame(), schema=WIDE)
 
 
 def as_set(series) -> set:

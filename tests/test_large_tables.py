@@ -52,7 +52,7 @@ def test_categories_of_several_files_become_one_column(tmp_path):
     for number in (0, 1):
         words = pd.Categorical([f"{number}-{i}" for i in range(100)] * 2)
         pd.DataFrame({"word": words, "x": range(200)}).to_parquet(tmp_path / f"{number}.parquet")
-    model = TabMT(**TINY).fit(tmp_path)
+    model = TabMT(**TINY, protect=0).fit(tmp_path)
     assert model.model_.codec.token_columns[0].size == 200
     assert isinstance(model.sample(20, seed=0)["word"].dtype, pd.CategoricalDtype)
 
@@ -80,7 +80,7 @@ def test_a_value_that_the_codec_does_not_know_gets_a_sentence(tmp_path):
     other = pq.read_table(paths[-1]).to_pandas()
     other["city"] = "Nowhere"
     pq.write_table(pa.Table.from_pandas(other), paths[-1])
-    with pytest.raises(UserError, match="Nowhere"):
+    with pytest.raises(UserError, match="has 60 cells with 1 value that"):
         TabMT(**TINY).fit(paths, continue_from=model)
 
 
@@ -138,7 +138,7 @@ def test_a_very_large_table_is_inferred_from_some_rows_and_scanned_in_all(tmp_pa
     drawn = model.sample(2000, seed=0)
     assert set(drawn["word"]) == set(frame["word"]) and set(drawn["unit"]) == {"kg", "lb"}
     assert drawn["missing"].isna().any()
-    assert list(drawn["kind"].cat.categories) == [f"w{i}" for i in range(9)]
+    assert list(drawn["kind"].cat.categories) == [f"w{i}" for i in range(6)]  # those in use
 
 
 def test_text_of_another_format_outside_the_sampled_rows_stays_text(tmp_path, monkeypatch):
@@ -146,7 +146,7 @@ def test_text_of_another_format_outside_the_sampled_rows_stays_text(tmp_path, mo
         words = ["00123"] * 50 if start == 5 else [str(100 + i) for i in range(50)]
         pd.DataFrame({"code": words, "x": range(50)}).to_csv(tmp_path / f"{start}.csv", index=False)
     monkeypatch.setattr(infer, "SAMPLED_ROWS", 150)
-    model = TabMT(**TINY).fit(tmp_path)
+    model = TabMT(**TINY, protect=0).fit(tmp_path)
     assert model.schema_.columns[0].format is None
     assert "00123" in set(model.sample(2000, seed=0, output="arrow").column("code").to_pylist())
     overrides = {"columns": [{"name": "code", "kind": "categorical", "missing": "masked"}]}
@@ -283,5 +283,5 @@ def test_files_in_which_nothing_varies(tmp_path, rows):
     for number in range(1 if rows == 1 else 2):
         frame = pd.DataFrame({"unit": ["kg"] * rows, "x": [1] * rows})
         frame.to_parquet(tmp_path / f"{number}.parquet")
-    drawn = TabMT(**TINY).fit(tmp_path).sample(3, seed=0)
+    drawn = TabMT(**TINY, protect=0).fit(tmp_path).sample(3, seed=0)
     assert drawn.equals(pd.DataFrame({"unit": ["kg"] * 3, "x": [1] * 3}).astype(drawn.dtypes))

@@ -300,8 +300,8 @@ def test_completed_rows_take_no_conditions(either, options):
     [
         (
             pd.DataFrame({"kind": ["bea"]}),
-            "Column 'kind' holds 'bea', which the model has not seen; it has seen 3 values there. "
-            "Did you mean 'bee'?",
+            "Column 'kind' has 1 cell with 1 value that the model has not seen; it has seen 3 "
+            "values there. Remove these rows, or leave the cells empty.",
         ),
         (
             pd.DataFrame({"king": ["bee"]}),

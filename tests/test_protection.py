@@ -255,10 +255,14 @@ def test_a_column_with_few_values_is_generated_as_missing(tmp_path):
 def test_moved_numbers_are_said_in_the_reason_and_in_the_log(caplog):
     caplog.set_level("INFO", "tabmt")
     model = TabMT(**SETTINGS).fit(planted())
-    assert "that fewer than 5 rows share are moved to the nearest one" in (
-        model.schema_["salary"].reason
+    assert model.schema_["salary"].reason.endswith(
+        "; ends that fewer than 5 rows hold are moved inside"
     )
-    assert any(message.startswith("protected what fewer than 5 rows") for message in caplog.messages)
+    (message,) = (text for text in caplog.messages if text.startswith("protected"))
+    assert message.startswith(
+        "protected what fewer than 5 rows share: 1 columns have rare categories, which are not "
+        "stored; "
+    )
 
 
 def test_numbers_with_few_values_are_protected_too(tmp_path):
@@ -282,11 +286,9 @@ def run_info(*arguments):
 
 
 def test_info_says_which_real_values_the_file_holds(secret):
-    model, path = secret
+    _, path = secret
     held = json.loads(run_info(path, "--json").output)["real_values"]
-    assert held["who"] == (
-        "4 categories, each held by at least 5 rows; rare ones only as one code"
-    )
+    assert held["who"] == ("4 categories, each held by at least 5 rows; rare ones only as one code")
     assert held["phone"] == "no value, only how the ids are written"
     assert held["salary"].endswith("by averages of at least 5 rows")
 

@@ -199,8 +199,8 @@ def test_new_rows_are_encoded_with_the_codes_of_the_fit(caplog):
     [
         (
             {"age": [1], "city": ["Olso"]},
-            "Column 'city' holds 'Olso', which the model has not seen; it has seen 2 values there. "
-            "Did you mean 'Oslo'?",
+            "Column 'city' has 1 cell with 1 value that the model has not seen; it has seen 2 "
+            "values there. Remove these rows, or leave the cells empty.",
         ),
         (
             {"age": [1]},

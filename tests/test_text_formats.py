@@ -22,7 +22,18 @@ RECOGNISED = [
     (["31/12/2020", "01/02/2020"], "s:%d/%m/%Y", "date32[day]", None),
     (["12/31/2020", "01/02/2020"], "s:%m/%d/%Y", "date32[day]", None),
     (["31.12.2020"], "s:%d.%m.%Y", "date32[day]", None),
-]
+    (["$12.34", "$1,234.50", "-$7.00"], "styled:$|,|2|", "double", None),
+    (["$12.34", "$1234.50"], "styled:$||2|", "double", None),
+    (["1,234", "5"], "styled:|,|0|", "int64", None),
+    (["12%", "7%", "NA"], "styled:||0|%", "int64", "NA"),
+    (["12.5 €", "7.0 €"], "styled:||1| €", "double", None),
+    (["2020-01-31T10:00:00+01:00", "2020-07-31T10:00:00+02:00"],
+     "zone:Europe/Berlin:%Y-%m-%dT%H:%M:%S", "timestamp[s, tz=Europe/Berlin]", None),
+    (["2020-10-25T02:30:00+02:00", "2020-10-25T02:30:00+01:00"],
+     "zone:Europe/Berlin:%Y-%m-%dT%H:%M:%S", "timestamp[s, tz=Europe/Berlin]", None),
+    (["2020-01-31 10:00:00-03:30", "2020-07-31 10:00:00-03:30"],
+     "s:%Y-%m-%d %H:%M:%S-03:30", "timestamp[s]", None),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("words", "fmt", "dtype", "missing_text"), RECOGNISED)

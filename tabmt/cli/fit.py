@@ -191,7 +191,7 @@ def fit(
     help="with --scan: values that fewer rows hold are searched  [default: as MODEL was fitted]",
 )
 def info(model: str, as_json: bool, table: str | None, protect: int | None) -> None:
-    """Show how MODEL was fitted, what it knows, and which real values its file holds.
+    """Show what MODEL knows, and which real values it holds.
 
     \b
     Examples:

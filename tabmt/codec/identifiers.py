@@ -4,8 +4,8 @@ A format is a number of possible identifiers and a way to write each of them. Ro
 identifier number (a * i + b) mod count, with a and b from the seed. This is a permutation that
 needs no memory, so rows can be generated in chunks. Text of several lengths or shapes has several
 patterns, which take turns as often as the shapes occur. A pattern is made only of a shape that
-enough rows share, and has room for many times as many identifiers as the table has, so that a new one is
-hardly ever a real one.
+enough rows share, and has room for many times as many identifiers as the table has, so that a new
+one is hardly ever a real one.
 """
 
 import math
@@ -43,6 +43,12 @@ RARELY_REAL = 10**8  # possible identifiers for each real one, of which a sample
 LEAST_FREE = 10**6  # identifiers that must be left if the real ones are left out
 MOST_REMAINDERS, MOST_STORED = 2**16, 2**11
 CONSONANTS, VOWELS = "bcdfghjklmnprstvwz", "aeiou"
+SYLLABLE = (CONSONANTS, VOWELS)
+CAPITAL = (CONSONANTS.upper(), VOWELS)
+GENERAL = {  # for words whose shapes differ too much, or that are too short
+    "email": (*SYLLABLE * 5, *"@example.org"),
+    "name": (*CAPITAL, *SYLLABLE * 2, " ", *CAPITAL, *SYLLABLE * 3),
+}
 ROUND_DIGITS = 2  # of the ends of numbers that are stored
 
 
@@ -130,8 +136,8 @@ class Identifiers:
         patterns = _find_patterns(words, missing, form)
         if patterns:
             turns = _share_turns(list(patterns.values()))
-            free = tuple(_find_free(words, pattern, form, secret) for pattern in patterns)
-            return cls(patterns=tuple(patterns), turns=turns, free=free, form=form)
+            all_free = tuple(_find_free(words, pattern, form, secret) for pattern in patterns)
+            return cls(patterns=tuple(patterns), turns=turns, free=all_free, form=form)
         stem = re.sub(r"\W+", "_", name).strip("_") or "id"
         return cls(start=1, prefix=f"{stem}_")
 
@@ -243,7 +249,7 @@ def _with_checksum(word: str, form: str | None) -> str:
 
 def _rounded(number: int, digits: int) -> int:
     """Down to so many significant digits."""
-    step = 10 ** max(0, len(str(abs(number))) - digits)
+    step: int = 10 ** max(0, len(str(abs(number))) - digits)
     return number // step * step
 
 
@@ -269,6 +275,8 @@ def _find_patterns(
             patterns[pattern] = patterns.get(pattern, 0) + len(same)
         if len(patterns) == TURNS:
             break
+    if not patterns and form in GENERAL:
+        patterns[GENERAL[form]] = len(words)
     return patterns
 
 

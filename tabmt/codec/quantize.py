@@ -4,9 +4,9 @@ A value that is frequent by itself (0, 99999, 40 hours) is an *atom* with a code
 other values fall into bins. A bin stores the shape of its values as a few knots of their cumulative
 distribution. With protection (data/protection.py), atoms are values that enough rows hold, and
 every other number that is stored is an average of as many rows, so that none can be solved for;
-rare numbers beyond the ends are moved inside. Without it, knots and inner edges are half-way between
-two neighbouring values, and the ends are exact. Works on the units of data/units.py: it sees
-neither types nor missing values.
+rare numbers beyond the ends are moved inside. Without it, knots and inner edges are half-way
+between two neighbouring values, and the ends are exact. Works on the units of data/units.py: it
+sees neither types nor missing values.
 """
 
 import warnings
@@ -35,7 +35,9 @@ MOST_SHARED = 900  # ... unless there would be more than this ...
 STANDS_OUT = 4.0  # ... if it has this many times the rows of the values around it
 LEAST_ATOM_ROWS = 5  # a value that fewer rows hold shares a bin with others
 BIN_ROWS = 2  # times `protect`: the rows that a protected bin has at least
-TAIL = 3.5  # how far a protected end may lie beyond the rows of its average, in typical excesses ...
+TAIL = (
+    3.5  # how far a protected end may lie beyond the rows of its average, in typical excesses ...
+)
 REACH = 0.6  # ... of which it goes a random share from here to 1
 
 
@@ -128,6 +130,13 @@ class Quantized:
         codes = np.where(is_atom, codes, bin_codes[bins])
         outside = ~is_atom & ((units < self.edges[0]) | (units > self.edges[-1]))
         return codes, outside
+
+    def is_beyond(self, units: np.ndarray) -> np.ndarray:
+        """Which numbers lie beyond the ends of the bins: never drawn, but decoded if they are
+        asked for, because other cells of their row give them."""
+        if len(self.edges) == 0:
+            return np.zeros(len(units), bool)
+        return np.asarray((units < self.edges[0]) | (units > self.edges[-1]))
 
     def shares(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
         """Share of each code's mass from `low` to `high`, both included: (n,) -> (n, K)."""
@@ -238,6 +247,9 @@ class Quantized:
         else:
             low, high = np.ceil(low), np.where(last, np.floor(high), np.ceil(high) - 1)
         if least is not None and most is not None:
+            # What is asked for may lie beyond the ends (`is_beyond`).
+            low = np.where((bins == 0) & (most < low), most, low)
+            high = np.where(last & (least > high), least, high)
             low, high = np.maximum(low, least), np.minimum(high, most)
         values = np.clip(values, low, high)
         atoms = self.centres[self.atom]
@@ -459,9 +471,7 @@ def _assemble(
         ends_of = [(np.ceil(low), np.ceil(high) - 1) for low, high in ends_of]
         ends_of[-1:] = [(low, np.floor(edges[-1])) for low, _ in ends_of[-1:]]
     knots = [
-        _without_atoms(
-            *_knots(own, rows, ends, continuous, protection), *ends, atoms, continuous
-        )
+        _without_atoms(*_knots(own, rows, ends, continuous, protection), *ends, atoms, continuous)
         for (own, rows), ends in zip(members, ends_of, strict=True)
     ]
     every = np.concatenate([atoms, centres])
@@ -529,9 +539,7 @@ class ProtectedBins:
         edges = np.array([*kept, high])
         label = np.searchsorted(edges[1:-1], self.values, side="right")
         inside = np.clip(self.values, low, high)
-        members = [
-            (inside[label == b], self.counts[label == b]) for b in range(len(edges) - 1)
-        ]
+        members = [(inside[label == b], self.counts[label == b]) for b in range(len(edges) - 1)]
         return edges, members
 
     @cached_property
@@ -558,9 +566,7 @@ class ProtectedBins:
         usual = protection.average(
             _rows_between(values, total, begin, max(rows - least, begin + least))
         )
-        above = protection.average(
-            _rows_between(values, total, rows - least, rows - least // 4)
-        )
+        above = protection.average(_rows_between(values, total, rows - least, rows - least // 4))
         excess = min(TAIL * max(above - usual, 0.0), largest - usual)
         end = usual + protection.rng.uniform(REACH, 1.0) * excess
         most_frequent = float(frequent[-1]) if len(frequent) else -np.inf
@@ -571,9 +577,7 @@ class ProtectedBins:
         return float(min(np.floor(end), largest - 1) + 0.5)
 
 
-def _rows_between(
-    values: np.ndarray, total: np.ndarray, first: int, last: int
-) -> np.ndarray:
+def _rows_between(values: np.ndarray, total: np.ndarray, first: int, last: int) -> np.ndarray:
     """The values of the rows from one rank up to another, ascending; `total` are the rows up to
     each value."""
     ranks = np.arange(max(first, 0), min(last, int(total[-1])))

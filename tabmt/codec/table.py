@@ -41,10 +41,7 @@ from tabmt.json_files import require
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK, TokenStore, pack
 
-
 log = logging.getLogger(__name__)
-
-MOVED = "are moved to the nearest one that is stored"
 
 
 @dataclass(frozen=True)
@@ -262,30 +259,21 @@ class TableCodec:
 def fit_column(typed: TypedColumn, config: CodecConfig, seed: int) -> CodedColumn:
     """The codec of one column of a table that is fitted with `seed`."""
     column: Column = typed.column
-    codec = fit_codec(typed, config, derive(seed, "codec", column.name))
-    if config.protect and codec.numeric is not None:
-        moved = int(codec.encode(typed.known)[1].sum())
-        if moved:
-            note = (
-                f"; {moved:,} value{'s' * (moved != 1)} that fewer than {config.protect} rows share "
-                f"{MOVED}"
-            )
-            column = dataclasses.replace(column, reason=column.reason + note)
-    return CodedColumn(column, codec)
+    return CodedColumn(column, fit_codec(typed, config, derive(seed, "codec", column.name)))
 
 
-def log_protection(codec: "TableCodec", protect: int) -> None:
-    """Say in how many columns rare values are not stored."""
-    rare = [
-        coded.name
-        for coded in codec.coded
-        if coded.codec.has_rare
-    ]
-    moved = [coded.name for coded in codec.coded if MOVED in coded.column.reason]
+def log_protection(codec: "TableCodec", table: TypedTable, protect: int) -> None:
+    """Say in how many columns rare values are not stored, and how many numbers are moved."""
+    rare, moved = 0, []
+    for coded in codec.coded:
+        rare += coded.codec.has_rare
+        if coded.codec.numeric is not None:
+            moved.append(int(coded.encode(table.columns[coded.name])[1].sum()))
     log.info(
-        "protected what fewer than %d rows share: rare categories in %d columns, rare numbers in "
-        "%d columns; `tabmt info` says what the model holds",
+        "protected what fewer than %d rows share: %d columns have rare categories, which are not "
+        "stored; %s numbers of %d columns are moved to the nearest one that is stored",
         protect,
-        len(rare),
-        len(moved),
+        rare,
+        f"{sum(moved):,}",
+        sum(count > 0 for count in moved),
     )

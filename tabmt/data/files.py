@@ -76,9 +76,17 @@ def reading(path: Path, kind: SourceKind) -> Iterator[None]:
                 f"{str(path)!r} is not UTF-8 text; convert it, for example with "
                 "`iconv -f latin1 -t utf-8`."
             ) from error
-        # Arrow names the row only if its first pass over the file meets the error.
-        reason = re.sub(r"Row #\d+: ", "", str(error).splitlines()[0])
-        raise UserError(f"{str(path)!r} cannot be read as {kind}: {reason}") from error
+        raise UserError(f"{str(path)!r} cannot be read as {kind}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """What Arrow says, without the text of a row, which it often quotes."""
+    text = str(error).splitlines()[0]
+    if match := re.search(r"Expected (\d+) columns, got (\d+)", text):
+        return f"a row has {match[2]} cells, but there are {match[1]} columns."
+    if "CSV parse error" in text:
+        return "a row cannot be divided into cells."
+    return re.sub(r"'[^']*'", "'...'", text)
 
 
 def read_file(path: Path) -> tuple[pa.Table, Source]:

@@ -158,11 +158,13 @@ def _infer_column(
     kind, reason = _apply_kind(name, entries, inferred, known, values.null_count)
     decimals, step, precision_reason = _find_precision(name, kind, known, entries)
     _check_missing_text_outside(name, kind, reading, known, decimals)
-    if reading.format and not inference.untyped and kind not in ("numeric", "datetime"):
+    keeps_text = not inference.untyped or text_formats.is_styled(reading.format)
+    if reading.format and keeps_text and kind not in ("numeric", "datetime"):
         reading = reading.as_plain_text()
         values, nan_note = _read_values(array, reading, inference.untyped)
         known = values.drop_null()
-    dtype = values.type if reading.format is not None and inference.untyped else array.type
+    keeps_text = not inference.untyped or text_formats.is_styled(reading.format)
+    dtype = array.type if reading.format is None or keeps_text else values.type
     column = Column(
         name=name,
         kind=kind,
@@ -176,9 +178,8 @@ def _infer_column(
         max_bins=entries.get("max_bins"),
         reason=reading.reason + reason + precision_reason + nan_note + reading.note,
     )
-    if not can_be_stored(kind, known, inference.config.protect):
-        note = _not_stored(kind, len(known), inference.config.protect)
-        column = dataclasses.replace(column, reason=column.reason + note)
+    note = _protection_note(kind, known, inference.config.protect)
+    column = dataclasses.replace(column, reason=column.reason + note)
     _check_fixed_entries(column, entries, FIXED if kind == inferred[0] else ("dtype",))
     chosen = {
         "kind": kind != inferred[0],
@@ -194,11 +195,20 @@ def _infer_column(
     return TypedColumn(column, values, declared_categories(array, values.type))
 
 
-def _not_stored(kind: Kind, known: int, protect: int) -> str:
+def _protection_note(kind: Kind, known: pa.Array, protect: int) -> str:
+    """What of a column is not stored because too few rows share it."""
+    if protect == 0:
+        return ""
+    if can_be_stored(kind, known, protect):
+        if kind not in ("numeric", "datetime"):
+            return ""
+        raw = raw_values(known)
+        rare = any((raw == end).sum() < protect for end in (raw.min(), raw.max()))
+        return f"; ends that fewer than {protect} rows hold are moved inside" if rare else ""
     if kind == "categorical":
         why = "hardly any value is held by enough rows"
     else:
-        why = f"only {known} rows have a value, and {least_rows(protect)} are needed"
+        why = f"only {len(known)} rows have a value, and {least_rows(protect)} are needed"
     return f"; {why} (protect {protect}), so none is stored and all are generated as missing"
 
 

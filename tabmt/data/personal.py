@@ -21,8 +21,9 @@ IBAN = re.compile(r"[A-Z]{2}\d{2}[A-Z0-9]{10,30}")
 CARD = re.compile(r"\d{13,19}")
 PHONE = re.compile(r"(\+|00)\d{1,3}[ \-./]?(\(?\d{1,5}\)?[ \-./]?){1,5}\d{2,}|"
                    r"\(?0?\d{2,5}\)?[ \-./]\d{2,4}([ \-./]?\d{2,4}){1,4}")  # fmt: skip
+DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}")
 SOCIAL_SECURITY = re.compile(r"\d{3}-\d{2}-\d{4}|[A-Z]{2} ?\d{2} ?\d{2} ?\d{2} ?[A-Z]")
-NAME = re.compile(r"[^\W\d_]['’\-]?[^\W\d_]+([ ,.'’\-]+[^\W\d_]+\.?){0,4}")
+NAME = re.compile(r"[^\W\d_]['\u2019\-]?[^\W\d_]+([ ,.'\u2019\-]+[^\W\d_]+\.?){0,4}")
 NAME_COLUMN = re.compile(r"(?i)(^|[\W_])(sur|first|last|given|family|full|middle|user)?_?name(s)?$"
                          r"|(?i:surname|firstname|lastname|fullname|vorname|nachname)")  # fmt: skip
 
@@ -70,7 +71,9 @@ def _is_iban(word: str) -> bool:
 
 
 def _is_phone(word: str) -> bool:
-    return bool(PHONE.fullmatch(word)) and 7 <= sum(letter.isdigit() for letter in word) <= 15
+    if not PHONE.fullmatch(word) or DATE.fullmatch(word):
+        return False
+    return 7 <= sum(letter.isdigit() for letter in word) <= 15
 
 
 FORMS: tuple[tuple[Form, Callable[[str], bool]], ...] = (

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
+from tabmt.data import text_formats
 from tabmt.data.arrow_types import (
     is_number,
     is_text,
@@ -43,7 +44,11 @@ def as_numbers(array: pa.Array | pa.ChunkedArray, column: Column) -> np.ndarray:
     """
     values = plain_array(array)
     try:
-        if is_text(values.type) and column.kind == "datetime" and column.format is not None:
+        if is_text(values.type) and text_formats.is_styled(column.format):
+            assert column.format is not None
+            dtype = text_formats.read_type(column.format)
+            values = read_text(values, column.format, dtype, column.missing_text)
+        elif is_text(values.type) and column.kind == "datetime" and column.format is not None:
             unit = column.format.partition(":")[0]
             values = read_text(values, column.format, pa.timestamp(unit), column.missing_text)
         elif is_text(values.type):
@@ -54,12 +59,13 @@ def as_numbers(array: pa.Array | pa.ChunkedArray, column: Column) -> np.ndarray:
         if pa.types.is_boolean(values.type):
             values = values.cast(pa.int8())
         if not (is_number(values.type) or pa.types.is_null(values.type)):
-            raise pa.ArrowInvalid(f"it has type {values.type}")
+            raise UserError(
+                f"Column {column.name!r} should hold numbers, but has the type {values.type}."
+            )
         floats = values.cast(pa.float64(), safe=False)
     except pa.ArrowInvalid as error:
-        reason = str(error).splitlines()[0]
         raise UserError(
-            f"Column {column.name!r} should hold numbers, but does not: {reason}"
+            f"Column {column.name!r} should hold numbers, but some of its cells hold other text."
         ) from error
     return np.asarray(floats.to_numpy(zero_copy_only=False), dtype=np.float64)
 

@@ -1,9 +1,9 @@
 """Which values a model may hold: those that enough rows share.
 
 A model file must not say what a single row holds. A category, or a single number, is stored only if
-at least `protect` rows hold it; all other numbers that are stored (ends, edges, knots and centres of
-bins) are weighted averages of at least as many rows, with random weights. The weights, and how many
-more rows than `protect` a value needs, come from a stream that depends on the seed and on all
+at least `protect` rows hold it; all other numbers that are stored (ends, edges, knots and centres
+of bins) are weighted averages of at least as many rows, with random weights. The weights, and how
+many more rows than `protect` a value needs, come from a stream that depends on the seed and on all
 values of the column: the same fit repeats exactly, but whoever has only the model and its seed
 cannot draw them again, and so cannot solve for a value.
 """
@@ -20,7 +20,9 @@ from tabmt.fingerprint import fingerprint
 from tabmt.seeds import numpy_stream
 
 SPREAD = 0.5  # a value needs up to this share more rows than `protect`
-MOST_RARE = 0.1  # share of the rows that may hold rare numbers if all others have codes of their own
+MOST_RARE = (
+    0.1  # share of the rows that may hold rare numbers if all others have codes of their own
+)
 
 
 def most_needed(protect: int) -> int:
@@ -121,5 +123,5 @@ def can_be_stored(kind: Kind, known: pa.Array, protect: int) -> bool:
         return int(ValueCounts.of(known).counts.max(initial=0)) >= most_needed(protect)
     finite = len(known)
     if pa.types.is_floating(known.type):
-        finite = pc.sum(pc.is_finite(known)).as_py() or 0
-    return bool(finite >= least_rows(protect))
+        finite = int(np.isfinite(known.to_numpy(zero_copy_only=False)).sum())
+    return finite >= least_rows(protect)

@@ -9,11 +9,15 @@ zero.) A column has one format:
     shortest         1500.0, 1e-05    (as Python writes a float)
     plain            1500, 1e-05      (the same without a trailing .0)
     s:%Y-%m-%d       a date pattern, after the time unit that it resolves
+    zone:Europe/Oslo:%Y-%m-%dT%H:%M:%S   the same with the offset of a time zone (+01:00) after it
+    styled:$|,|2|    $1,500.00: a sign before, what separates thousands, decimals, a sign after
     text             any text; only used together with a `missing_text`
 
 Missing values are not handled here; see missing.py.
 """
 
+import re
+import zoneinfo
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,6 +42,17 @@ FRACTIONS = {3: "ms", 6: "us", 9: "ns"}
 WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"
 POINT = r"^-?(0|[1-9][0-9]*)\.[0-9]+$"
 MINUS_ZERO = r"^-(0\.0+)$"
+CURRENCY = r"[$€£¥₹₩₽]|[A-Z]{1,2}\$|USD|EUR|GBP|CHF|NOK|SEK|DKK|JPY|kr"
+STYLED = re.compile(
+    rf"(-?)((?:(?:{CURRENCY})[ \u00a0]?)?)(\d{{1,3}}(?:,\d{{3}})+|\d+)(\.\d+)?"
+    rf"((?:[ \u00a0]?(?:{CURRENCY}|%|‰))?)"
+)
+OFFSET = r"[+-][0-9]{2}:[0-9]{2}$"
+FIRST_ZONES = (  # tried first, as several zones have the same offsets
+    "Europe/London", "Europe/Berlin", "Europe/Oslo", "Europe/Helsinki", "America/New_York",
+    "America/Chicago", "America/Denver", "America/Los_Angeles", "Australia/Sydney",
+)  # fmt: skip
+MOST_TRIED = 1000  # texts with which zones are tried before all are
 
 
 @dataclass(frozen=True)
@@ -55,7 +70,7 @@ def find_format(texts: pa.Array) -> TextFormat | None:
     unsigned = pc.replace_substring_regex(texts, MINUS_ZERO, r"\1")
     found = _number_format(unsigned)
     if found is None:
-        return _date_format(texts)
+        return _date_format(texts) or _styled_format(texts)
     changed = texts.filter(pc.not_equal(unsigned, texts))
     if len(changed) == 0:
         return found
@@ -102,6 +117,111 @@ def _write_float(value: float, fmt: str) -> str:
     return word.removesuffix(".0") if fmt == "plain" else word
 
 
+def _styled_format(texts: pa.StringArray) -> TextFormat | None:
+    """Numbers with a currency, a percent sign or separated thousands, all in the same way."""
+    match = STYLED.fullmatch(texts[0].as_py())
+    if match is None:
+        return None
+    _, before, _, fraction, after = match.groups()
+    grouped = _any(pc.match_substring(texts, ","))
+    if not (before or after or grouped):
+        return None
+    decimals = len(fraction) - 1 if fraction else 0
+    fmt = f"styled:{before}|{',' if grouped else ''}|{decimals}|{after}"
+    try:
+        back = write(read(texts, fmt, read_type(fmt)), fmt)
+    except (pa.ArrowInvalid, OverflowError):
+        return None
+    # float64 represents every decimal number of up to 15 digits
+    if not _all(pc.less_equal(pc.utf8_length(texts), 20)) or not _all(pc.equal(back, texts)):
+        return None
+    like = (
+        f"{before}{'1,234' if grouped else '12'}{'.' + '0' * decimals if decimals else ''}{after}"
+    )
+    return TextFormat(fmt, read_type(fmt), f"numbers written like {like}")
+
+
+def is_styled(fmt: str | None) -> bool:
+    """Whether numbers stay text for the user, who would otherwise lose how they are written."""
+    if fmt is None:
+        return False
+    return fmt.startswith(("styled:", "zone:")) or re.search(OFFSET, fmt) is not None
+
+
+def _read_styled(texts: pa.Array, fmt: str, dtype: pa.DataType) -> pa.Array:
+    before, _, decimals, after = fmt.removeprefix("styled:").split("|")
+    plain = pc.replace_substring(texts, ",", "")
+    fraction = rf"\.[0-9]{{{decimals}}}" if int(decimals) else ""
+    pattern = rf"^(-?){re.escape(before)}([0-9]+{fraction}){re.escape(after)}$"
+    if not _all(pc.fill_null(pc.match_substring_regex(plain, pattern), True)):
+        raise pa.ArrowInvalid("text is written in another way")
+    return pc.replace_substring_regex(plain, pattern, r"\1\2").cast(dtype)
+
+
+def _write_styled(values: pa.Array, fmt: str) -> pa.Array:
+    before, group, decimals, after = fmt.removeprefix("styled:").split("|")
+
+    def render(value: float) -> str:
+        digits = f"{abs(value):{group}.{int(decimals)}f}"
+        return f"{'-' if value < 0 else ''}{before}{digits}{after}"
+
+    return _write_each(values, render)
+
+
+def _zone_format(texts: pa.StringArray) -> TextFormat | None:
+    """Times with offsets that are those of one time zone, in summer and in winter."""
+    if not _all(pc.match_substring_regex(texts, OFFSET)):
+        return None
+    some = texts[:MOST_TRIED]
+    zones = [*FIRST_ZONES, *sorted(zoneinfo.available_timezones() - set(FIRST_ZONES))]
+    for pattern in (f"%Y-%m-%d{letter}%H:%M:%S" for letter in "T "):
+        fixed = pc.unique(pc.utf8_slice_codeunits(texts, -6, 2**31 - 1))
+        if len(fixed) == 1:  # always the same offset, which need not belong to a zone
+            fmt = f"s:{pattern}{fixed[0].as_py()}"
+            if _date_round_trips(texts, fmt):
+                return TextFormat(fmt, pa.timestamp("s"), f"dates of the form {fmt[2:]}")
+        for zone in zones if _is_moment(texts[:1], pattern) else ():
+            fmt = f"zone:{zone}:{pattern}"
+            if _zone_round_trips(some, fmt) and _zone_round_trips(texts, fmt):
+                return TextFormat(fmt, read_type(fmt), f"times of the zone {zone}")
+    return None
+
+
+def _is_moment(texts: pa.StringArray, pattern: str) -> bool:
+    try:
+        pc.strptime(pc.utf8_slice_codeunits(texts, 0, -6), format=pattern, unit="s")
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _zone_round_trips(texts: pa.StringArray, fmt: str) -> bool:
+    try:
+        return _all(pc.equal(write(read(texts, fmt, read_type(fmt)), fmt), texts))
+    except (pa.ArrowInvalid, OverflowError):
+        return False
+
+
+def _read_zoned(texts: pa.Array, fmt: str) -> pa.Array:
+    """Moments: the local time minus its offset."""
+    _, zone, pattern = fmt.split(":", 2)
+    if not _all(pc.fill_null(pc.match_substring_regex(texts, OFFSET), True)):
+        raise pa.ArrowInvalid("a time has no offset")
+    local = pc.strptime(pc.utf8_slice_codeunits(texts, 0, -6), format=pattern, unit="s")
+    parts = [pc.utf8_slice_codeunits(texts, *at).cast(pa.int64()) for at in ((-5, -3), (-2, None))]
+    seconds = pc.add(pc.multiply(parts[0], 3600), pc.multiply(parts[1], 60))
+    is_west = pc.equal(pc.utf8_slice_codeunits(texts, -6, -5), "-")
+    seconds = pc.if_else(is_west, pc.negate(seconds), seconds).cast(pa.duration("s"))
+    return pc.subtract(local, seconds).cast(pa.timestamp("s", "UTC")).cast(pa.timestamp("s", zone))
+
+
+def _write_zoned(values: pa.Array, fmt: str) -> pa.Array:
+    _, zone, pattern = fmt.split(":", 2)
+    moments = values.cast(pa.timestamp("s", zone))
+    texts = pc.strftime(moments, format=f"{pattern}%z")
+    return pc.replace_substring_regex(texts, r"([0-9]{2})$", r":\1")
+
+
 def _date_format(texts: pa.StringArray) -> TextFormat | None:
     if not _all(pc.match_substring_regex(texts, r"^[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}")):
         return None
@@ -113,7 +233,7 @@ def _date_format(texts: pa.StringArray) -> TextFormat | None:
         if _date_round_trips(texts, fmt)
     ]
     if not matching:
-        return None
+        return _zone_format(texts)
     pattern = matching[0].partition(":")[2]
     if not any(code in pattern for code in ("%H", "%S")):
         dtype = pa.date32()
@@ -137,6 +257,10 @@ def read_type(fmt: str) -> pa.DataType:
         return pa.int64()
     if fmt == "text":
         return pa.string()
+    if fmt.startswith("styled:"):
+        return pa.float64() if int(fmt.split("|")[2]) else pa.int64()
+    if fmt.startswith("zone:"):
+        return pa.timestamp("s", fmt.split(":")[1])
     if fmt in ("shortest", "plain") or fmt.startswith("fixed:"):
         return pa.float64()
     return pa.timestamp(fmt.partition(":")[0])
@@ -147,6 +271,10 @@ def read(texts: pa.Array, fmt: str, dtype: pa.DataType) -> pa.Array:
     if fmt == "text":
         return texts
     unit, colon, pattern = fmt.partition(":")
+    if unit == "styled":
+        return _read_styled(texts, fmt, dtype)
+    if unit == "zone":
+        return _read_zoned(texts, fmt).cast(dtype)
     if not colon or unit == "fixed":
         return texts.cast(dtype)
     if unit == "s":
@@ -165,6 +293,10 @@ def write(values: pa.Array, fmt: str, missing_text: str | None = None) -> pa.Arr
         texts = values
     elif fmt == "integer":
         texts = values.cast(pa.int64()).cast(pa.string())
+    elif unit == "styled":
+        texts = _write_styled(values, fmt)
+    elif unit == "zone":
+        texts = _write_zoned(values, fmt)
     elif unit == "fixed":
         texts = _write_each(values, lambda value: f"{value:.{int(pattern)}f}")
     elif fmt in ("shortest", "plain"):
@@ -188,3 +320,7 @@ def _write_each(values: pa.Array, render: Callable[[float], str]) -> pa.Array:
 
 def _all(flags: pa.Array) -> bool:
     return bool(np.all(flags.to_numpy(zero_copy_only=False)))
+
+
+def _any(flags: pa.Array) -> bool:
+    return bool(np.any(flags.to_numpy(zero_copy_only=False)))

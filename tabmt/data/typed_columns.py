@@ -72,8 +72,8 @@ def _read(array: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
         return read_text(plain_array(array), column.format, dtype, column.missing_text)
     except (pa.ArrowInvalid, OverflowError) as error:
         raise UserError(
-            f"Column {column.name!r} holds text that is not of the form {column.format!r}: "
-            f"{str(error).splitlines()[0]}"
+            f"Column {column.name!r} holds text that is not of the form {column.format!r}; correct "
+            "these cells, or leave them empty."
         ) from error
 
 
@@ -89,8 +89,8 @@ def _cast(array: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
         return values.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UserError(
-            f"Column {column.name!r} holds {given}, but the model was fitted on {wanted}: "
-            f"{str(error).splitlines()[0]}"
+            f"Column {column.name!r} holds {given}, but the model was fitted on {wanted}, to which "
+            "not all of its values can be converted."
         ) from error
 
 

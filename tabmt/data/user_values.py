@@ -52,7 +52,7 @@ def read_value(value: Any, column: Column, dtype: pa.DataType) -> pa.Scalar:
 def _from_text(word: str, dtype: pa.DataType, fmt: str | None) -> pa.Scalar:
     """A value typed on the command line: as the column is written, or as Arrow reads it."""
     array = pa.array([word])
-    if fmt is not None and is_time(dtype):
+    if fmt is not None and (is_time(dtype) or text_formats.is_styled(fmt)):
         try:
             return text_formats.read(array, fmt, dtype)[0]
         except pa.ArrowInvalid:

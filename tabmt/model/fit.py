@@ -67,8 +67,6 @@ def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedMod
     settings = _settings(values, dataset, options.continue_from)
     encoded = _encode(dataset, settings, seed, options)
     codec, tokens, rules = encoded.codec, encoded.tokens, encoded.rules
-    if settings.codec.protect and options.continue_from is None:
-        log_protection(codec, settings.codec.protect)
     column_order = order_of_columns(codec, settings)
     _check_codec(codec)
     before = options.continue_from
@@ -137,7 +135,10 @@ def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions
         _log_unused(options)
         inference = Inference.of(dataset, settings.codec, overrides)
         typed = TypedTable.of(inference.columns(dataset))
-        return _encode_in_memory(dataset, inference, typed, settings.codec, seed)
+        encoded = _encode_in_memory(dataset, inference, typed, settings.codec, seed)
+        if settings.codec.protect:
+            log_protection(encoded.codec, typed, settings.codec.protect)
+        return encoded
     request = {"schema": overrides, "codec": dataclasses.asdict(settings.codec), "seed": seed}
     return _encode_large(
         dataset,
@@ -181,7 +182,7 @@ def _encode_in_memory(
 
 def _encode_typed(codec: TableCodec, typed: TypedTable, config: CodecConfig, seed: int) -> Encoded:
     """The tokens and rules of a table, and what its codes alone lose."""
-    tokens = codec.encode(typed, warned=set(codec.schema.names))  # what is rare has been said
+    tokens = codec.encode(typed, warned=set(codec.schema.names))  # log_protection says it
     encoded = _with_rules(codec, tokens, [_values(typed)], config.protect, seed)
     computed = {step.target for step in computable(encoded.rules, codec).values()}
     auc = codes_detector_auc(codec, typed, leave=computed, seed=seed)
@@ -239,8 +240,7 @@ def _encode_large(
     codec, tokens = large_tables.read_encoded(shared)
     names = {name for rule in codec.schema.rules for name in codec.schema.names}
     pieces = ({n: part.column(n) for n in names} for part in dataset.fragments())
-    pieces = pieces if codec.schema.rules else []
-    encoded = _with_rules(codec, tokens, pieces, protect, seed)
+    encoded = _with_rules(codec, tokens, pieces if codec.schema.rules else [], protect, seed)
     return dataclasses.replace(encoded, folder=temporary)
 
 

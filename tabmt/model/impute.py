@@ -128,7 +128,7 @@ def _fill_missing(
         except pa.ArrowInvalid as error:
             raise UserError(
                 f"Column {column.name!r} is {original.type} in this table, which cannot hold what "
-                f"the model returns ({column.dtype}): {str(error).splitlines()[0]}. Cast it first."
+                f"the model returns ({column.dtype}). Cast it first."
             ) from error
     joined = pa.Table.from_arrays(columns, names=codec.schema.names)
     return joined.select(table.column_names).replace_schema_metadata(table.schema.metadata)

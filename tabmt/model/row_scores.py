@@ -110,7 +110,7 @@ def _without_computed(model: FittedModel, table: pa.Table, cells: ScoredCells) -
             missing = {own: pair[1] for own, pair in plain.items()}
             known = ~np.logical_or.reduce(list(missing.values()))
             violated = known & rules[name].violations(values, missing)
-        unseen[:, target] |= violated
+        unseen[:, target] = np.where(known, violated, unseen[:, target])
         tokens[known, target] = MASK
         log_shares[known, target] = 0.0
     return ScoredCells(tokens, unseen, log_shares, cells.changed_constants)

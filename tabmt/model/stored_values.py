@@ -10,6 +10,7 @@ little at random.
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from scipy.stats import poisson
 
 from tabmt.codec.columns import CategoricalCodec, CodedColumn, IdCodec, NumericCodec
 from tabmt.data.arrow_types import is_text
@@ -163,9 +163,7 @@ class FileContent:
     def _words(self) -> list[np.ndarray]:
         """All bytes as 64-bit words, from each of the first eight bytes on."""
         raw = self.path.read_bytes()
-        return [
-            np.frombuffer(raw, np.int64, (len(raw) - start) // 8, start) for start in range(8)
-        ]
+        return [np.frombuffer(raw, np.int64, (len(raw) - start) // 8, start) for start in range(8)]
 
     def contains_numbers(self, name: str, numbers: np.ndarray) -> int:
         """How many numbers with many digits are in the bytes of the file, as float64 or int64."""
@@ -274,7 +272,8 @@ def _scan_numbers(
 def _moved(stored: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Ascending numbers, each moved by up to half of the way to a neighbour."""
     if len(stored) < 2:
-        return stored + rng.uniform(-0.5, 0.5, len(stored)) * np.maximum(1.0, np.abs(stored))
+        width = np.maximum(1.0, np.abs(stored))
+        return np.asarray(stored + rng.uniform(-0.5, 0.5, len(stored)) * width)
     step = np.diff(stored)
     below, above = np.append(step[0], step), np.append(step, step[-1])
     return np.asarray(stored + rng.uniform(-0.5, 0.5, len(stored)) * np.minimum(below, above))
@@ -340,7 +339,16 @@ def _exact_means(codec: NumericCodec, finite: np.ndarray, secret: np.ndarray) ->
         if error < tolerance:
             exact += 1
             solved |= inside
-    return solved if poisson.sf(exact - 1, chance) < MOST_LUCK else np.zeros(len(secret), bool)
+    return solved if _luck(exact, chance) < MOST_LUCK else np.zeros(len(secret), bool)
+
+
+def _luck(count: int, expected: float) -> float:
+    """The probability of so many, or more, where so many are expected (Poisson)."""
+    term, below = math.exp(-expected), 0.0
+    for index in range(count):
+        below += term
+        term *= expected / (index + 1)
+    return 1 - below
 
 
 # --- combinations --------------------------------------------------------------------------

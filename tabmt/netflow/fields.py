@@ -120,10 +120,10 @@ def to_flows(
         integers = values.fill_null(-1).to_numpy()
         outside = (integers < 0) | (integers >= size)
         if outside.any():
-            value = values[int(np.flatnonzero(outside)[0])].as_py()
+            count = int(outside.sum())
             raise UserError(
-                f"Column {name!r} holds {'a missing value' if value is None else value}, but must "
-                f"be from 0 to {size - 1}."
+                f"Column {name!r} has {count:,} cell{'s' * (count != 1)} that are missing or "
+                f"outside its range; its values must be from 0 to {size - 1}."
             )
         millis += integers * MILLIS_OF[name]
     start = np.datetime64(monday, "ms").astype(np.int64)
@@ -141,6 +141,6 @@ def _cast(fields: pa.Table, name: str, dtype: pa.DataType) -> pa.ChunkedArray:
         return fields.column(name).cast(dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UserError(
-            f"Column {name!r} has the type {fields.schema.field(name).type}, which cannot be cast "
-            f"to {dtype}: {str(error).splitlines()[0]}."
+            f"Column {name!r} has the type {fields.schema.field(name).type}, and not all of its "
+            f"values can be cast to {dtype}."
         ) from error

@@ -144,7 +144,7 @@ def _frequent_combinations(
             f"{int((~frequent).sum()):,}",
             f"{len(frequent):,}",
         )
-    return rows[frequent]
+    return np.asarray(rows[frequent])
 
 
 def parse_rules(schema: Schema) -> tuple[Rule, ...]:
@@ -493,7 +493,8 @@ class RuleCandidates:
         name = self._coded.name
         codes, outside = codec.codes.encode(units)
         plain, is_missing = _as_rules_see(codec.grid.values(units), self._coded)
-        valid = rows & ~outside & (self._weight_of_codes()[codes] > 0)
+        possible = ~outside | codec.codes.is_beyond(units)
+        valid = rows & possible & (self._weight_of_codes()[codes] > 0)
         if self._selection is not None:
             valid &= self._selection.allows(units)
         for rule, restricted in binding:

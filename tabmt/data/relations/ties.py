@@ -86,9 +86,7 @@ def find_ties(
     return ties
 
 
-def _events(
-    view: ColumnView, most_values: int, protect: int
-) -> list[tuple[Event, np.ndarray]]:
+def _events(view: ColumnView, most_values: int, protect: int) -> list[tuple[Event, np.ndarray]]:
     if not view.is_learned:
         return []
     if view.column.kind == "datetime":
