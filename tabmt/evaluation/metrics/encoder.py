@@ -4,6 +4,7 @@ A `MetricEncoder` is fitted on the real training table: it decides which columns
 numbers by the training rows and numbers the categories. Every table is encoded in the same way.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +18,8 @@ from tabmt.data.schema import Schema
 from tabmt.errors import UserError
 
 MOST_CATEGORIES = 100  # of a column that have a column of the matrix; the others share one
+ROBUST_WIDTH = 4.0  # so that most numbers lie within 1 of each other, as two categories do
+MOST_ROBUST = 50.0  # of asinh, which is 50 for a number 10^21 units away from the median
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,43 @@ class EncodedTable:
             known = ~np.isnan(values)
             finite = np.clip(np.where(known, values, median), low - (high - low), 2 * high - low)
             columns += [(finite - low) / ((high - low) or 1.0), ~known]
-        for name, codes in self.codes.items():
-            # One column for all other categories, and one for missing values.
-            count = min(len(self.encoder.categories[name]), MOST_CATEGORIES) + 2
-            hot = np.where(codes < 0, count - 1, np.minimum(codes, count - 2))
-            columns.extend((hot == code) / np.sqrt(2) for code in range(count))
+        for name in self.codes:
+            columns += self._one_hot(name)
         return np.stack(columns, axis=1).astype(np.float32)
+
+    @cached_property
+    def robust_columns(self) -> dict[str, np.ndarray]:
+        """Column -> (rows, its dimensions) float32, as in `matrix`, but in units that a few extreme
+        values cannot change: asinh of the distance to the median, counted in median deviations.
+
+        So neighbouring numbers stay apart, whatever the largest number of the column is.
+        """
+        columns = {}
+        for name in self.names:
+            if name in self.codes:
+                columns[name] = np.stack(self._one_hot(name), axis=1).astype(np.float32)
+                continue
+            values = self.numbers[name]
+            median, unit = self.encoder.scales[name][2], self.encoder.units[name]
+            known = ~np.isnan(values)
+            with np.errstate(over="ignore"):  # infinity is clipped
+                robust = np.arcsinh((np.where(known, values, median) - median) / unit)
+            robust = np.clip(robust, -MOST_ROBUST, MOST_ROBUST) / ROBUST_WIDTH
+            columns[name] = np.stack([robust, ~known], axis=1).astype(np.float32)
+        return columns
+
+    @cached_property
+    def robust_matrix(self) -> np.ndarray:
+        """(rows, dimensions) float32: all `robust_columns` side by side."""
+        return np.concatenate(list(self.robust_columns.values()), axis=1)
+
+    def _one_hot(self, name: str) -> list[np.ndarray]:
+        """The dimensions of a categorical column."""
+        # One for all other categories, and one for missing values.
+        count = min(len(self.encoder.categories[name]), MOST_CATEGORIES) + 2
+        codes = self.codes[name]
+        hot = np.where(codes < 0, count - 1, np.minimum(codes, count - 2))
+        return [(hot == code) / np.sqrt(2) for code in range(count)]
 
 
 @dataclass(frozen=True)
@@ -85,12 +119,13 @@ class MetricEncoder:
     names: tuple[str, ...]  # the columns that count, in the table's order
     categories: dict[str, list[str]]  # column -> its values, most frequent in training first
     scales: dict[str, tuple[float, float, float]]  # number column -> low, high, median
+    units: dict[str, float]  # number column -> median distance to the median, of other numbers
     left_out: dict[str, str]  # column -> why
     schema: Schema
 
     @classmethod
     def fit(cls, train: pa.Table, schema: Schema) -> "MetricEncoder":
-        names, categories, scales, left_out = [], {}, {}, {}
+        names, categories, scales, units, left_out = [], {}, {}, {}, {}
         for column in schema.columns:
             array, name = train.column(column.name), column.name
             if column.kind == "id":
@@ -107,6 +142,7 @@ class MetricEncoder:
                     continue
                 low, high = float(finite.min()), float(finite.max())
                 scales[name] = (low, high, float(np.median(finite)))
+                units[name] = _median_deviation(finite)
             else:
                 counts = pc.value_counts(as_words(array, column).drop_null())
                 order = np.argsort(-counts.field("counts").to_numpy(), kind="stable")
@@ -116,7 +152,16 @@ class MetricEncoder:
             raise UserError(
                 "No column of the training table varies, so there is nothing to evaluate."
             )
-        return cls(tuple(names), categories, scales, left_out, schema)
+        return cls(tuple(names), categories, scales, units, left_out, schema)
+
+    def with_categories_of(self, table: pa.Table) -> "MetricEncoder":
+        """This encoder, which also tells the categories of another table apart."""
+        categories = {}
+        for name, known in self.categories.items():
+            words = pc.unique(_in_spelling_of(known, as_words(table.column(name), self.schema[name])))
+            new = pc.filter(words, pc.invert(pc.is_in(words, pa.array(known, pa.string()))))
+            categories[name] = [*known, *new.drop_null().to_pylist()]
+        return dataclasses.replace(self, categories=categories)
 
     def encode(self, table: pa.Table, what: str) -> EncodedTable:
         """`what` names the table in errors."""
@@ -135,6 +180,16 @@ class MetricEncoder:
             else:
                 codes[name] = _codes(as_words(array, column), self.categories[name])
         return EncodedTable(numbers, codes, self)
+
+
+def _median_deviation(values: np.ndarray) -> float:
+    """The median distance to the median, of the numbers that are not equal to it.
+
+    Of all numbers it would be 0 for a column of mostly zeros.
+    """
+    deviations = np.abs(values - np.median(values))
+    deviations = deviations[deviations > 0]
+    return float(np.median(deviations)) if len(deviations) else 1.0
 
 
 def _codes(words: pa.Array, categories: list[str]) -> np.ndarray:

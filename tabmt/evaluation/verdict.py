@@ -1,0 +1,306 @@
+"""The verdict on privacy: may these rows be shared, as far as tests can tell?
+
+Three groups of tests: repeated rows, repeated identifiers, and attacks with test rows as a control.
+The promised error rate is divided among the groups and among the tests of each, so fresh real rows
+are called unsafe at most that often. Nothing is called safe without enough test rows: it must have
+been possible to find a leak.
+"""
+
+import dataclasses
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from tabmt.data.plain_values import as_words
+from tabmt.data.schema import Schema
+from tabmt.evaluation.metrics import attacks, repeated_rows
+from tabmt.evaluation.metrics.attacks import AttackedRows, Guesses
+from tabmt.evaluation.metrics.encoder import EncodedTable, MetricEncoder
+from tabmt.evaluation.metrics.privacy import row_keys
+from tabmt.evaluation.results import ExposedRows, Privacy, PrivacyTest
+from tabmt.seeds import numpy_stream
+
+log = logging.getLogger(__name__)
+
+ERROR_RATE = 0.05  # of the whole verdict, for fresh real rows
+LEAK = 0.05  # share of recognisable training rows that enough test rows would show
+MOST_ATTACKED = 4_000  # training rows, and test rows, that are attacked
+MOST_SYNTHETIC = 32_768  # synthetic rows among which attacks search
+MOST_COMPARED = 8_192  # rows whose closest training rows are searched, among all of them
+MOST_SEEN = 0.1  # of test rows that are also training rows, beyond chance
+RARE = 0.005  # share of rows up to which a category, or the end of a range, is rare
+LEAST_OF_KIND = 30  # attacked rows of a kind, of either group
+
+RARE_KIND = "rows with a rare category"
+EXTREME_KIND = "rows with an extreme number"
+OTHER_KIND = "all other rows"
+Tests = Mapping[str, tuple[str, float]]  # name -> finding, p-value
+LogProb = Callable[[pa.Table, str], np.ndarray]
+
+
+@dataclass(frozen=True)
+class RealRows:
+    """What a verdict knows of the real rows, prepared once: both tables in random order."""
+
+    train: EncodedTable
+    control: EncodedTable | None  # None: there are no rows that the generator has not seen
+    tables: tuple[pa.Table, pa.Table | None]  # the same rows, as they were given
+    ids: dict[str, list[str]]  # id column -> the training rows' values
+    seed: int
+
+    @classmethod
+    def of(
+        cls, encoder: MetricEncoder, train: pa.Table, test: pa.Table | None, seed: int
+    ) -> "RealRows":
+        if test is not None:  # a category is a category, whichever real table has it
+            encoder = encoder.with_categories_of(test)
+        tables, encoded = [], []
+        for name, table in (("training", train), ("test", test)):
+            if table is None:
+                tables.append(None)
+                encoded.append(None)
+                continue
+            order = numpy_stream(seed, "order of real rows", name).permutation(table.num_rows)
+            tables.append(table.take(order))
+            encoded.append(encoder.encode(tables[-1], name))
+        assert encoded[0] is not None and tables[0] is not None
+        ids = {c.name: _words(train, encoder.schema, c.name) for c in encoder.schema.columns if c.kind == "id"}
+        return cls(encoded[0], encoded[1], (tables[0], tables[1]), ids, seed)
+
+    @cached_property
+    def kinds(self) -> list[dict[str, np.ndarray]]:
+        """Of the training and the test rows: kind -> (rows,) bool."""
+        tables = [self.train] if self.control is None else [self.train, self.control]
+        return _kinds(tables)
+
+    @cached_property
+    def exposed(self) -> np.ndarray:
+        """(training rows,) bool: rows with a rare category or an extreme number."""
+        return ~self.kinds[0][OTHER_KIND]
+
+    @cached_property
+    def ratios(self) -> tuple[np.ndarray, np.ndarray]:
+        """How close training rows come to single other ones, and test rows to training rows."""
+        some = _first(self.train, MOST_COMPARED)
+        own = repeated_rows.closeness_ratios(some, self.train, same=True)
+        if self.control is None:
+            return own, np.empty(0)
+        return own, repeated_rows.closeness_ratios(_first(self.control, MOST_ATTACKED), self.train)
+
+    @cached_property
+    def seen_share(self) -> float:
+        """The share of test rows that are training rows too, beyond those of training rows that
+        are repeated among themselves."""
+        if self.control is None:
+            return 0.0
+        keys = row_keys(self.train)
+        distinct = set(keys)
+        share = np.mean([key in distinct for key in row_keys(self.control)])
+        counts: dict[bytes, int] = {}
+        for key in keys:
+            counts[key] = counts.get(key, 0) + 1
+        return float(share - np.mean([counts[key] > 1 for key in keys]))
+
+
+def privacy_verdict(
+    real: RealRows,
+    table: pa.Table,
+    log_prob: LogProb | None = None,
+    max_risk: float | None = None,
+) -> Privacy:
+    """Test and attack a synthetic table."""
+    rng = numpy_stream(real.seed, "synthetic rows of attacks")
+    rows = real.train.encoder.encode(table, "synthetic")
+    shuffled = rows.take(rng.permutation(len(rows)))
+    groups = [_repeated_row_tests(real, rows, _first(shuffled, MOST_COMPARED))]
+    if real.ids:
+        groups.append(_id_tests(real, table))
+    guesses = _attack(real, _first(shuffled, MOST_SYNTHETIC), log_prob)
+    if guesses:
+        groups.append({name: test for one in guesses for name, test in _attack_tests(one).items()})
+    groups = [group for group in groups if group]
+    tests = tuple(
+        PrivacyTest(name, finding, p_value, ERROR_RATE / len(groups) / len(group))
+        for group in groups
+        for name, (finding, p_value) in group.items()
+    )
+    # Without test rows there is no group of attacks to take the number of tests from.
+    limit = tests[-1].limit if guesses else ERROR_RATE / (len(groups) + 1) / 9
+    needed = math.ceil(math.log(limit) / math.log(1 - LEAK))
+    results = sorted((one.result() for one in guesses), key=lambda attack: -attack.risk)
+    significant = [test for test in tests if test.p_value < test.limit]
+    privacy = Privacy(
+        outcome="unsafe" if significant else "safe",
+        reasons=tuple(test.finding for test in significant),
+        error_rate=ERROR_RATE,
+        needed_test_rows=needed,
+        tests=tests,
+        attacks=tuple(results),
+        exposed=_most_exposed(real, guesses),
+    )
+    if not significant and (obstacle := _obstacle(real, needed)):
+        privacy = dataclasses.replace(privacy, outcome="undecided", reasons=(obstacle,))
+    return _within_budget(privacy, max_risk)
+
+
+def _obstacle(real: RealRows, needed: int) -> str | None:
+    """Why these rows cannot show that a table is safe; None if they can."""
+    ask = f"Give at least {needed:,} test rows that the generator has not seen."
+    if real.control is None:
+        return f"There are no test rows to compare with. {ask}"
+    if real.seen_share > MOST_SEEN:
+        return (
+            f"{real.seen_share:.0%} of the test rows are training rows too, so they cannot serve as a "
+            f"control. {ask}"
+        )
+    if len(real.control) < needed:
+        return (
+            f"With {len(real.control):,} test rows, a leak of 1 in {round(1 / LEAK)} training rows "
+            f"could go unnoticed. {ask}"
+        )
+    return None
+
+
+def _within_budget(privacy: Privacy, max_risk: float | None) -> Privacy:
+    """With the decision whether the risk is within a limit: all of its confidence intervals."""
+    if max_risk is None:
+        return privacy
+    highest = max((attack.risk_high for attack in privacy.attacks), default=1.0)
+    passed = privacy.outcome == "safe" and highest <= max_risk
+    return dataclasses.replace(privacy, max_risk=max_risk, passed=passed)
+
+
+# --- tests ---------------------------------------------------------------------------------
+
+
+def _repeated_row_tests(real: RealRows, rows: EncodedTable, some: EncodedTable) -> Tests:
+    log.info("looking for repeated rows")
+    every = repeated_rows.exact_copies(rows, real.train, real.control)
+    exposed = repeated_rows.exact_copies(rows, real.train, real.control, real.exposed)
+    tests = {
+        "copies": (
+            f"{every.found:,} training rows are repeated exactly; chance would repeat "
+            f"{_about(every.expected)}.",
+            every.p_value,
+        ),
+        "copies of exposed rows": (
+            f"{exposed.found:,} training rows with a rare category or an extreme number are "
+            f"repeated exactly; chance would repeat {_about(exposed.expected)}.",
+            exposed.p_value,
+        ),
+    }
+    ratios = repeated_rows.closeness_ratios(some, real.train)
+    for share in repeated_rows.NEAR_SHARES:
+        near = repeated_rows.near_copies(ratios, *real.ratios, share)
+        tests[f"near copies, closest {share:.1%}"] = (
+            f"{near.found:,} of {near.rows:,} rows are near copies: they lie much closer to one "
+            f"training row than to any other. Chance would have {_about(near.expected)}.",
+            near.p_value,
+        )
+    return tests
+
+
+def _about(expected: float) -> str:
+    return "none" if expected < 0.05 else f"about {expected:,.0f}" if expected >= 1 else "less than 1"
+
+
+def _id_tests(real: RealRows, table: pa.Table) -> Tests:
+    tests = {}
+    for name, values in real.ids.items():
+        if name not in table.column_names:
+            continue
+        words = _words(table, real.train.encoder.schema, name)
+        if not words:
+            continue
+        found = repeated_rows.repeated_ids(name, words, values)
+        tests[f"identifiers: {name}"] = (
+            f"{found.found:,} of {found.ids:,} values of the id column {name!r} are those of "
+            f"training rows; chance would have {_about(found.expected)}.",
+            found.p_value,
+        )
+    return tests
+
+
+def _words(table: pa.Table, schema: Schema, name: str) -> list[str]:
+    """The known values of an id column as text."""
+    words: list[str] = as_words(table.column(name), schema[name]).drop_null().to_pylist()
+    return words
+
+
+def _attack(real: RealRows, rows: EncodedTable, log_prob: LogProb | None) -> list[Guesses]:
+    if real.control is None:
+        return []
+    log.info("attacking")
+    attacked = AttackedRows(rows, real.train, real.control, real.seed, MOST_ATTACKED)
+    found = attacks.all_attacks(attacked)
+    if log_prob is not None:
+        assert real.tables[1] is not None
+        scores = [
+            log_prob(table.slice(0, MOST_ATTACKED), name)
+            for table, name in ((real.tables[0], "training"), (real.tables[1], "test"))
+        ]
+        found.append(attacks.likelihood(*scores))
+    return found
+
+
+def _attack_tests(guesses: Guesses) -> Tests:
+    result = guesses.result()
+    finding = (
+        f"{result.title} succeeds on {result.success:.1%} of training rows and on "
+        f"{result.control_success:.1%} of control rows (AUC {result.auc:.3f})."
+    )
+    return {name: (finding, p_value) for name, p_value in guesses.p_values().items()}
+
+
+# --- kinds of rows -------------------------------------------------------------------------
+
+
+def _kinds(tables: list[EncodedTable]) -> list[dict[str, np.ndarray]]:
+    """The kinds of rows of real tables, which together say what is rare."""
+    bounds = np.cumsum([len(table) for table in tables])[:-1]
+    rare = np.zeros(sum(map(len, tables)), bool)
+    extreme = rare.copy()
+    for name in tables[0].names:
+        if name in tables[0].codes:
+            codes = np.concatenate([table.codes[name] for table in tables])
+            counts = np.bincount(codes + 1)
+            rare |= counts[codes + 1] <= RARE * len(codes)
+            continue
+        values = np.concatenate([table.numbers[name] for table in tables])
+        ordered = np.sort(values[~np.isnan(values)])
+        at_most = np.searchsorted(ordered, values, side="right")
+        at_least = len(ordered) - np.searchsorted(ordered, values)
+        extreme |= ~np.isnan(values) & (np.minimum(at_most, at_least) <= RARE * len(values))
+    kinds = {RARE_KIND: rare, EXTREME_KIND: extreme, OTHER_KIND: ~(rare | extreme)}
+    parts = {kind: np.split(mask, bounds) for kind, mask in kinds.items()}
+    return [{kind: parts[kind][i] for kind in kinds} for i in range(len(tables))]
+
+
+def _most_exposed(real: RealRows, guesses: list[Guesses]) -> ExposedRows | None:
+    """The kind of training rows that a membership attack recognises best."""
+    found = []
+    for one in guesses:
+        if one.name not in attacks.MEMBERSHIP:
+            continue
+        for kind in real.kinds[0]:
+            members, others = (
+                scores[real.kinds[i][kind][: len(scores)]]
+                for i, scores in enumerate((one.members, one.others))
+            )
+            if min(len(members), len(others)) < LEAST_OF_KIND:
+                continue
+            result = dataclasses.replace(one, members=members, others=others).result()
+            count = int(real.kinds[0][kind].sum())
+            interval = (result.risk, result.risk_low, result.risk_high)
+            found.append(ExposedRows(kind, count, *interval, one.name))
+    # Of a kind with few rows the risk itself may be luck.
+    return max(found, key=lambda exposed: (exposed.risk_low, exposed.risk), default=None)
+
+
+def _first(table: EncodedTable, count: int) -> EncodedTable:
+    return table if len(table) <= count else table.take(np.arange(count))
