@@ -87,7 +87,9 @@ class Privacy:
     attacks: tuple[Attack, ...]  # the worst first; none without test rows
     exposed: ExposedRows | None
     max_risk: float | None = None
-    passed: bool | None = None  # whether the risk is within `max_risk`; None: there is no such limit
+    passed: bool | None = (
+        None  # whether the risk is within `max_risk`; None: there is no such limit
+    )
 
     @property
     def worst(self) -> Attack | None:

@@ -57,20 +57,20 @@ class RealRows:
     def of(
         cls, encoder: MetricEncoder, train: pa.Table, test: pa.Table | None, seed: int
     ) -> "RealRows":
-        if test is not None:  # a category is a category, whichever real table has it
-            encoder = encoder.with_categories_of(test)
-        tables, encoded = [], []
-        for name, table in (("training", train), ("test", test)):
-            if table is None:
-                tables.append(None)
-                encoded.append(None)
-                continue
-            order = numpy_stream(seed, "order of real rows", name).permutation(table.num_rows)
-            tables.append(table.take(order))
-            encoded.append(encoder.encode(tables[-1], name))
-        assert encoded[0] is not None and tables[0] is not None
-        ids = {c.name: _words(train, encoder.schema, c.name) for c in encoder.schema.columns if c.kind == "id"}
-        return cls(encoded[0], encoded[1], (tables[0], tables[1]), ids, seed)
+        for table in (train, test):  # a category is a category, whichever real table has it
+            if table is not None:
+                encoder = encoder.with_categories_of(table)
+        train = _shuffled(train, "training", seed)
+        test = None if test is None else _shuffled(test, "test", seed)
+        schema = encoder.schema
+        ids = [column.name for column in schema.columns if column.kind == "id"]
+        return cls(
+            encoder.encode(train, "training"),
+            None if test is None else encoder.encode(test, "test"),
+            (train, test),
+            {name: _words(train, schema, name) for name in ids},
+            seed,
+        )
 
     @cached_property
     def kinds(self) -> list[dict[str, np.ndarray]]:
@@ -155,8 +155,8 @@ def _obstacle(real: RealRows, needed: int) -> str | None:
         return f"There are no test rows to compare with. {ask}"
     if real.seen_share > MOST_SEEN:
         return (
-            f"{real.seen_share:.0%} of the test rows are training rows too, so they cannot serve as a "
-            f"control. {ask}"
+            f"{real.seen_share:.0%} of the test rows are training rows too, so they cannot serve "
+            f"as a control. {ask}"
         )
     if len(real.control) < needed:
         return (
@@ -206,7 +206,9 @@ def _repeated_row_tests(real: RealRows, rows: EncodedTable, some: EncodedTable) 
 
 
 def _about(expected: float) -> str:
-    return "none" if expected < 0.05 else f"about {expected:,.0f}" if expected >= 1 else "less than 1"
+    return (
+        "none" if expected < 0.05 else f"about {expected:,.0f}" if expected >= 1 else "less than 1"
+    )
 
 
 def _id_tests(real: RealRows, table: pa.Table) -> Tests:
@@ -300,6 +302,11 @@ def _most_exposed(real: RealRows, guesses: list[Guesses]) -> ExposedRows | None:
             found.append(ExposedRows(kind, count, *interval, one.name))
     # Of a kind with few rows the risk itself may be luck.
     return max(found, key=lambda exposed: (exposed.risk_low, exposed.risk), default=None)
+
+
+def _shuffled(table: pa.Table, name: str, seed: int) -> pa.Table:
+    rng = numpy_stream(seed, "order of real rows", name)
+    return table.take(rng.permutation(table.num_rows))
 
 
 def _first(table: EncodedTable, count: int) -> EncodedTable:

@@ -72,7 +72,11 @@ class Predicates:
             chance = min(total * others * odds / self.tried, 1 - 1e-9)
             return (total * (1 - others) / self.tried - chance) / (1 - chance)
 
-        ends = [estimate.value + estimate.error, self.others / total, estimate.value - estimate.error]
+        ends = [
+            estimate.value + estimate.error,
+            self.others / total,
+            estimate.value - estimate.error,
+        ]
         low, value, high = np.clip([risk_of(max(0.0, share)) for share in ends], 0, 1)
         chance = min(1.0, self.others * odds / self.tried)
         return (float(value), float(low), float(high)), self.members / self.tried, chance
@@ -97,7 +101,9 @@ class Guesses:
             found, wrong = significance.rate_at(self.members, self.others, share)
             attack = significance.wilson(found * len(self.members), len(self.members))
             control = significance.wilson(wrong, len(self.others))
-            risks.append((significance.excess_risk(attack, control), found, wrong / len(self.others)))
+            risks.append(
+                (significance.excess_risk(attack, control), found, wrong / len(self.others))
+            )
         rates = [found for _, found, _ in risks]
         (risk, low, high), success, control_success = max(risks)
         curve = significance.auc(self.members, self.others)
@@ -168,6 +174,16 @@ def all_attacks(rows: AttackedRows) -> list[Guesses]:
         inference(rows),
     ]  # fmt: skip
     return [guesses for guesses in found if guesses is not None]
+
+
+def worst_risk(
+    synthetic: EncodedTable, train: EncodedTable, control: EncodedTable, *, seed: int, most: int
+) -> float:
+    """The risk of the worst attack on at most `most` training rows and as many control rows."""
+    rng = numpy_stream(seed, "attacked rows")
+    members, others = (table.take(rng.permutation(len(table))) for table in (train, control))
+    guesses = all_attacks(AttackedRows(synthetic, members, others, seed, most))
+    return max(one.result().risk for one in guesses)
 
 
 def density_ratio(rows: AttackedRows, distances: Sequence[np.ndarray]) -> Guesses | None:
@@ -283,9 +299,7 @@ def linkability(rows: AttackedRows) -> Guesses | None:
     halves = names[0::2], names[1::2]
     scores, success = [], []
     for table in rows.real:
-        found = [
-            nearest(_columns(table, half), _columns(rows.synthetic, half)) for half in halves
-        ]
+        found = [nearest(_columns(table, half), _columns(rows.synthetic, half)) for half in halves]
         (first, row), (second, other_row) = found
         linked = row[:, 0] == other_row[:, 0]
         success.append(linked)

@@ -158,7 +158,9 @@ class MetricEncoder:
         """This encoder, which also tells the categories of another table apart."""
         categories = {}
         for name, known in self.categories.items():
-            words = pc.unique(_in_spelling_of(known, as_words(table.column(name), self.schema[name])))
+            words = pc.unique(
+                _in_spelling_of(known, as_words(table.column(name), self.schema[name]))
+            )
             new = pc.filter(words, pc.invert(pc.is_in(words, pa.array(known, pa.string()))))
             categories[name] = [*known, *new.drop_null().to_pylist()]
         return dataclasses.replace(self, categories=categories)

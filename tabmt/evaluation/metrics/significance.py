@@ -93,9 +93,7 @@ def p_value_of_top(members: np.ndarray, others: np.ndarray, share: float) -> flo
 
 def p_value_of_counts(attack: int, attacks: int, control: int, controls: int) -> float:
     """Fisher's exact test: is the first share the higher one?"""
-    return float(
-        stats.hypergeom.sf(attack - 1, attacks + controls, attacks, attack + control)
-    )
+    return float(stats.hypergeom.sf(attack - 1, attacks + controls, attacks, attack + control))
 
 
 def p_value_of_rates(found: float, rows: float, control: float, control_rows: float) -> float:
