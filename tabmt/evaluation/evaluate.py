@@ -24,7 +24,7 @@ from tabmt.errors import UserError
 from tabmt.evaluation.embedding import RowEmbedding
 from tabmt.evaluation.metrics import coverage, fidelity, privacy, utility, validity
 from tabmt.evaluation.metrics.encoder import EncodedTable, MetricEncoder
-from tabmt.evaluation.results import Better, Evaluation, Score
+from tabmt.evaluation.results import Better, Evaluation, Privacy, Score
 from tabmt.evaluation.verdict import RealRows, privacy_verdict
 from tabmt.rules.rule import Rule
 from tabmt.seeds import derive, numpy_stream
@@ -337,7 +337,13 @@ class Evaluator:
         if self.embedding is not None:
             vectors = self._vectors(table, "synthetic", 1, count, len(rows))
         scores = [efficiency, *self._compare(rows, count, vectors)]
-        scores += self._privacy(all_rows, few_rows, closeness)
+        verdict = privacy_verdict(
+            self.real_rows,
+            table,
+            None if self.model is None else self.model.log_prob,
+            self.max_risk,
+        )
+        scores += [_worst_attack(verdict), *self._privacy(all_rows, few_rows, closeness)]
         scores += self._validity(all_rows, table)
         ours = fidelity.column_distances(self.test, rows)
         real = self._once("columns", lambda: fidelity.column_distances(self.test, self.train))
@@ -355,12 +361,7 @@ class Evaluator:
             columns={column: (ours[column], real[column]) for column in ours},
             notes=(*self.notes, *self._notes_on_size(all_rows, rows)),
             left_out=self.train.encoder.left_out,
-            privacy=privacy_verdict(
-                self.real_rows,
-                table,
-                None if self.model is None else self.model.log_prob,
-                self.max_risk,
-            ),
+            privacy=verdict,
         )
         return EvaluatedTable(evaluation, rows, closeness, importances, vectors)
 
@@ -581,6 +582,15 @@ class Evaluator:
             note = f"share of rows; {rule.text}"
             scores.append(score(f"rule: {rule.name}", f"Violates {rule.name}", ours, real, note))
         return scores
+
+
+def _worst_attack(verdict: Privacy) -> Score:
+    score = partial(Score, "worst_attack", "privacy", "Risk of the worst attack", "lower")
+    attack = verdict.worst
+    if attack is None:
+        return score(None, note="there are no rows that the generator has not seen")
+    interval = f"95 % interval {attack.risk_low:.3f} to {attack.risk_high:.3f}"
+    return score(attack.risk, 0.0, 1.0, f"{attack.title}, {interval}")
 
 
 def _all_rules(schema: Schema, rules: Sequence[Rule]) -> tuple[Rule, ...]:

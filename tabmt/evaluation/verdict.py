@@ -39,6 +39,14 @@ LEAST_OF_KIND = 30  # attacked rows of a kind, of either group
 RARE_KIND = "rows with a rare category"
 EXTREME_KIND = "rows with an extreme number"
 OTHER_KIND = "all other rows"
+FINDINGS = {  # attack -> what it means if it succeeds more often on training rows
+    "nearest neighbour": "Training rows are recognised by their distance to the synthetic rows",
+    "density ratio": "Training rows are recognised by the density of synthetic rows around them",
+    "likelihood": "Training rows are recognised by their likelihood in the model",
+    "singling out": "What is true of a single synthetic row singles out training rows",
+    "linkability": "Two parts of a training row are linked by the synthetic rows",
+    "inference": "A column of a training row is inferred from its other columns",
+}
 Tests = Mapping[str, tuple[str, float]]  # name -> finding, p-value
 LogProb = Callable[[pa.Table, str], np.ndarray]
 
@@ -136,7 +144,8 @@ def privacy_verdict(
     significant = [test for test in tests if test.p_value < test.limit]
     privacy = Privacy(
         outcome="unsafe" if significant else "safe",
-        reasons=tuple(test.finding for test in significant),
+        # One for each kind of test: of near copies the widest, whose numbers say the most.
+        reasons=tuple({test.name.partition(",")[0]: test.finding for test in significant}.values()),
         error_rate=ERROR_RATE,
         needed_test_rows=needed,
         tests=tests,
@@ -253,9 +262,14 @@ def _attack(real: RealRows, rows: EncodedTable, log_prob: LogProb | None) -> lis
 def _attack_tests(guesses: Guesses) -> Tests:
     result = guesses.result()
     finding = (
-        f"{result.title} succeeds on {result.success:.1%} of training rows and on "
-        f"{result.control_success:.1%} of control rows (AUC {result.auc:.3f})."
+        f"{FINDINGS[result.name]}: {result.success:.1%} of training rows, but only "
+        f"{result.control_success:.1%} of other real rows (AUC {result.auc:.3f})."
     )
+    if guesses.predicates is not None:
+        finding = (
+            f"{FINDINGS[result.name]}: {result.success:.1%} of predicates, where chance explains "
+            f"{result.control_success:.1%}."
+        )
     return {name: (finding, p_value) for name, p_value in guesses.p_values().items()}
 
 
