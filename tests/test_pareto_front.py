@@ -12,8 +12,8 @@ from tabmt import UserError
 from tabmt.cli.console import plot
 from tabmt.data.dataset import Dataset
 from tabmt.data.infer import infer_schema
-from tabmt.evaluation.metrics.encoder import MetricEncoder
 from tabmt.evaluation.metrics.attacks import worst_risk
+from tabmt.evaluation.metrics.encoder import MetricEncoder
 from tabmt.search.pareto_front import Front, Point, area_added, hypervolume, non_dominated, signs
 from tests.tables import mixed_frame
 

@@ -9,6 +9,7 @@ been possible to find a leak.
 import dataclasses
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -59,6 +60,7 @@ class RealRows:
     control: EncodedTable | None  # None: there are no rows that the generator has not seen
     tables: tuple[pa.Table, pa.Table | None]  # the same rows, as they were given
     ids: dict[str, list[str]]  # id column -> the training rows' values
+    seen_share: float  # of the test rows; if it is more than chance, there is no control
     seed: int
 
     @classmethod
@@ -72,11 +74,15 @@ class RealRows:
         test = None if test is None else _shuffled(test, "test", seed)
         schema = encoder.schema
         ids = [column.name for column in schema.columns if column.kind == "id"]
+        encoded = encoder.encode(train, "training")
+        control = None if test is None else encoder.encode(test, "test")
+        seen_share = 0.0 if control is None else _seen_share(control, encoded)
         return cls(
-            encoder.encode(train, "training"),
-            None if test is None else encoder.encode(test, "test"),
+            encoded,
+            None if seen_share > MOST_SEEN else control,
             (train, test),
             {name: _words(train, schema, name) for name in ids},
+            seen_share,
             seed,
         )
 
@@ -99,20 +105,6 @@ class RealRows:
         if self.control is None:
             return own, np.empty(0)
         return own, repeated_rows.closeness_ratios(_first(self.control, MOST_ATTACKED), self.train)
-
-    @cached_property
-    def seen_share(self) -> float:
-        """The share of test rows that are training rows too, beyond those of training rows that
-        are repeated among themselves."""
-        if self.control is None:
-            return 0.0
-        keys = row_keys(self.train)
-        distinct = set(keys)
-        share = np.mean([key in distinct for key in row_keys(self.control)])
-        counts: dict[bytes, int] = {}
-        for key in keys:
-            counts[key] = counts.get(key, 0) + 1
-        return float(share - np.mean([counts[key] > 1 for key in keys]))
 
 
 def privacy_verdict(
@@ -143,8 +135,8 @@ def privacy_verdict(
     results = sorted((one.result() for one in guesses), key=lambda attack: -attack.risk)
     significant = [test for test in tests if test.p_value < test.limit]
     privacy = Privacy(
-        outcome="unsafe" if significant else "safe",
-        # One for each kind of test: of near copies the widest, whose numbers say the most.
+        outcome="unsafe",
+        # One for each kind of test: those of one kind have the same finding.
         reasons=tuple({test.name.partition(",")[0]: test.finding for test in significant}.values()),
         error_rate=ERROR_RATE,
         needed_test_rows=needed,
@@ -152,21 +144,28 @@ def privacy_verdict(
         attacks=tuple(results),
         exposed=_most_exposed(real, guesses),
     )
-    if not significant and (obstacle := _obstacle(real, needed)):
-        privacy = dataclasses.replace(privacy, outcome="undecided", reasons=(obstacle,))
+    if not significant:
+        # Rows that are repeated are mentioned even if they are so by chance.
+        repeated = [t.finding for t in tests if t.name == "copies" and t.p_value < 1]
+        obstacle = _obstacle(real, needed)
+        privacy = dataclasses.replace(
+            privacy,
+            outcome="safe" if obstacle is None else "undecided",
+            reasons=(*([] if obstacle is None else [obstacle]), *repeated),
+        )
     return _within_budget(privacy, max_risk)
 
 
 def _obstacle(real: RealRows, needed: int) -> str | None:
     """Why these rows cannot show that a table is safe; None if they can."""
     ask = f"Give at least {needed:,} test rows that the generator has not seen."
-    if real.control is None:
-        return f"There are no test rows to compare with. {ask}"
     if real.seen_share > MOST_SEEN:
         return (
             f"{real.seen_share:.0%} of the test rows are training rows too, so they cannot serve "
             f"as a control. {ask}"
         )
+    if real.control is None:
+        return f"There are no test rows to compare with. {ask}"
     if len(real.control) < needed:
         return (
             f"With {len(real.control):,} test rows, a leak of 1 in {round(1 / LEAK)} training rows "
@@ -204,13 +203,14 @@ def _repeated_row_tests(real: RealRows, rows: EncodedTable, some: EncodedTable) 
         ),
     }
     ratios = repeated_rows.closeness_ratios(some, real.train)
+    close = repeated_rows.unusually_close(ratios, *real.ratios)
+    finding = (
+        f"{close.found:,} of {close.rows:,} rows look like copies with noise: much closer to one "
+        f"training row than to any other. Chance would have {_about(close.expected)}."
+    )
     for share in repeated_rows.NEAR_SHARES:
         near = repeated_rows.near_copies(ratios, *real.ratios, share)
-        tests[f"near copies, closest {share:.1%}"] = (
-            f"{near.found:,} of {near.rows:,} rows are near copies: they lie much closer to one "
-            f"training row than to any other. Chance would have {_about(near.expected)}.",
-            near.p_value,
-        )
+        tests[f"near copies, closest {share:.1%}"] = (finding, near.p_value)
     return tests
 
 
@@ -316,6 +316,15 @@ def _most_exposed(real: RealRows, guesses: list[Guesses]) -> ExposedRows | None:
             found.append(ExposedRows(kind, count, *interval, one.name))
     # Of a kind with few rows the risk itself may be luck.
     return max(found, key=lambda exposed: (exposed.risk_low, exposed.risk), default=None)
+
+
+def _seen_share(control: EncodedTable, train: EncodedTable) -> float:
+    """The share of test rows that are training rows too, beyond that of training rows which are
+    repeated among themselves."""
+    counts = Counter(row_keys(train))
+    seen = np.mean([key in counts for key in row_keys(control)])
+    repeated = sum(count for count in counts.values() if count > 1) / len(train)
+    return max(0.0, float(seen - repeated))
 
 
 def _shuffled(table: pa.Table, name: str, seed: int) -> pa.Table:

@@ -19,6 +19,7 @@ from tabmt.evaluation.metrics.privacy import row_keys
 from tabmt.evaluation.metrics.significance import p_value_of_rates
 
 NEAR_SHARES = (0.005, 0.05)  # of all rows: those that lie closest to a single training row
+UNUSUAL = 0.01
 LETTERS = 26
 LEAST_GROUP = 10  # identifiers of one format before a letter that all share counts as fixed
 
@@ -91,6 +92,20 @@ def near_copies(
     everything = np.concatenate([ratios, train_ratios, test_ratios])
     count = max(1, round(share * len(everything)))
     threshold = np.partition(everything, count - 1)[count - 1]
+    return _as_close_as(threshold, ratios, train_ratios, test_ratios)
+
+
+def unusually_close(
+    ratios: np.ndarray, train_ratios: np.ndarray, test_ratios: np.ndarray
+) -> Repetition:
+    """Rows that lie closer to a single training row than 99 % of real rows do, to report."""
+    real = np.sort(np.concatenate([train_ratios, test_ratios]))
+    return _as_close_as(real[int(len(real) * UNUSUAL)], ratios, train_ratios, test_ratios)
+
+
+def _as_close_as(
+    threshold: float, ratios: np.ndarray, train_ratios: np.ndarray, test_ratios: np.ndarray
+) -> Repetition:
     return Repetition(
         found=int((ratios <= threshold).sum()),
         rows=len(ratios),

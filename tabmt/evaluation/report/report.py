@@ -25,7 +25,7 @@ MOST_BARS = 10
 MOST_POINTS = 1500
 MOST_IMPORTANCES = 15
 MOST_MISSING = 40  # columns
-MOST_REASONS = 3  # in the verdict; the page lists every test
+MOST_REASONS = 2  # in the verdict; the page lists every test
 OUTCOMES = {
     "safe": "Safe by these tests",
     "unsafe": "Do not share these rows",
