@@ -299,7 +299,10 @@ def linkability(rows: AttackedRows) -> Guesses | None:
     halves = names[0::2], names[1::2]
     scores, success = [], []
     for table in rows.real:
-        found = [nearest(_columns(table, half), _columns(rows.synthetic, half)) for half in halves]
+        found = [
+            nearest(table.robust_columns(half), rows.synthetic.robust_columns(half))
+            for half in halves
+        ]
         (first, row), (second, other_row) = found
         linked = row[:, 0] == other_row[:, 0]
         success.append(linked)
@@ -321,21 +324,17 @@ def inference(rows: AttackedRows) -> Guesses | None:
     success = [np.empty(len(table), bool) for table in rows.real]
     for number, secret in enumerate(names):
         others = [name for name in names if name != secret]
-        reference = _columns(rows.synthetic, others)
+        reference = rows.synthetic.robust_columns(others)
         for table, score, correct in zip(rows.real, scores, success, strict=True):
             chosen = np.arange(len(table)) % len(names) == number
             if not chosen.any():
                 continue
-            distances, closest = nearest(_columns(table, others)[chosen], reference)
+            distances, closest = nearest(table.robust_columns(others)[chosen], reference)
             right = _same(table, chosen, rows.synthetic, closest[:, 0], secret)
             correct[chosen] = right
             score[chosen] = np.where(right, 0.0, -1e3) - distances[:, 0]
     note = "a secret column, from the closest synthetic row in all others"
     return Guesses("inference", scores[0], scores[1], success[0], success[1], note)
-
-
-def _columns(table: EncodedTable, names: Sequence[str]) -> np.ndarray:
-    return np.concatenate([table.robust_columns[name] for name in names], axis=1)
 
 
 def _by_detail(table: EncodedTable) -> list[str]:

@@ -5,6 +5,7 @@ numbers by the training rows and numbers the categories. Every table is encoded 
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -76,42 +77,42 @@ class EncodedTable:
             finite = np.clip(np.where(known, values, median), low - (high - low), 2 * high - low)
             columns += [(finite - low) / ((high - low) or 1.0), ~known]
         for name in self.codes:
-            columns += self._one_hot(name)
+            hot = self._hot(name)
+            columns.extend((hot == i) / np.sqrt(2) for i in range(self.encoder.dimensions(name)))
         return np.stack(columns, axis=1).astype(np.float32)
 
     @cached_property
-    def robust_columns(self) -> dict[str, np.ndarray]:
-        """Column -> (rows, its dimensions) float32, as in `matrix`, but in units that a few extreme
-        values cannot change: asinh of the distance to the median, counted in median deviations.
+    def robust_matrix(self) -> np.ndarray:
+        """(rows, dimensions) float32, as `matrix`, but in units that a few extreme values cannot
+        change: asinh of the distance to the median, counted in median deviations.
 
         So neighbouring numbers stay apart, whatever the largest number of the column is.
         """
-        columns = {}
-        for name in self.names:
+        width = sum(map(self.encoder.dimensions, self.names))
+        matrix = np.zeros((len(self), width), np.float32)
+        for name, columns in self.encoder.robust_slices.items():
             if name in self.codes:
-                columns[name] = np.stack(self._one_hot(name), axis=1).astype(np.float32)
+                hot = columns.start + self._hot(name)
+                matrix[np.arange(len(hot)), hot] = 1 / np.sqrt(2)
                 continue
             values = self.numbers[name]
             median, unit = self.encoder.scales[name][2], self.encoder.units[name]
             known = ~np.isnan(values)
             with np.errstate(over="ignore"):  # infinity is clipped
                 robust = np.arcsinh((np.where(known, values, median) - median) / unit)
-            robust = np.clip(robust, -MOST_ROBUST, MOST_ROBUST) / ROBUST_WIDTH
-            columns[name] = np.stack([robust, ~known], axis=1).astype(np.float32)
-        return columns
+            matrix[:, columns.start] = np.clip(robust, -MOST_ROBUST, MOST_ROBUST) / ROBUST_WIDTH
+            matrix[:, columns.start + 1] = ~known
+        return matrix
 
-    @cached_property
-    def robust_matrix(self) -> np.ndarray:
-        """(rows, dimensions) float32: all `robust_columns` side by side."""
-        return np.concatenate(list(self.robust_columns.values()), axis=1)
+    def robust_columns(self, names: Sequence[str]) -> np.ndarray:
+        """(rows, dimensions) float32: the part of `robust_matrix` that belongs to some columns."""
+        slices = self.encoder.robust_slices
+        return np.concatenate([self.robust_matrix[:, slices[name]] for name in names], axis=1)
 
-    def _one_hot(self, name: str) -> list[np.ndarray]:
-        """The dimensions of a categorical column."""
-        # One for all other categories, and one for missing values.
-        count = min(len(self.encoder.categories[name]), MOST_CATEGORIES) + 2
-        codes = self.codes[name]
-        hot = np.where(codes < 0, count - 1, np.minimum(codes, count - 2))
-        return [(hot == code) / np.sqrt(2) for code in range(count)]
+    def _hot(self, name: str) -> np.ndarray:
+        """(rows,): which dimension of a categorical column is not 0."""
+        count, codes = self.encoder.dimensions(name), self.codes[name]
+        return np.where(codes < 0, count - 1, np.minimum(codes, count - 2))
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,20 @@ class MetricEncoder:
                 "No column of the training table varies, so there is nothing to evaluate."
             )
         return cls(tuple(names), categories, scales, units, left_out, schema)
+
+    def dimensions(self, name: str) -> int:
+        """How many numbers of a vector a column has: a number, or one for each category, one for
+        all other categories; and one for missing values."""
+        if name in self.scales:
+            return 2
+        return min(len(self.categories[name]), MOST_CATEGORIES) + 2
+
+    @cached_property
+    def robust_slices(self) -> dict[str, slice]:
+        """Column -> its dimensions in `robust_matrix`."""
+        ends = np.cumsum([self.dimensions(name) for name in self.names]).tolist()
+        starts = [0, *ends[:-1]]
+        return {n: slice(a, b) for n, a, b in zip(self.names, starts, ends, strict=True)}
 
     def with_categories_of(self, table: pa.Table) -> "MetricEncoder":
         """This encoder, which also tells the categories of another table apart."""
