@@ -192,13 +192,14 @@ def _repeated_row_tests(real: RealRows, rows: EncodedTable, some: EncodedTable) 
     exposed = repeated_rows.exact_copies(rows, real.train, real.control, real.exposed)
     tests = {
         "copies": (
-            f"{every.found:,} training rows are repeated exactly; chance would repeat "
+            f"{_are(every.found, 'training row')} repeated exactly; chance would repeat "
             f"{_about(every.expected)}.",
             every.p_value,
         ),
         "copies of exposed rows": (
-            f"{exposed.found:,} training rows with a rare category or an extreme number are "
-            f"repeated exactly; chance would repeat {_about(exposed.expected)}.",
+            f"{_are(exposed.found, 'training row')} repeated exactly that "
+            f"{'has' if exposed.found == 1 else 'have'} a rare category or an extreme number; "
+            f"chance would repeat {_about(exposed.expected)}.",
             exposed.p_value,
         ),
     }
@@ -212,6 +213,10 @@ def _repeated_row_tests(real: RealRows, rows: EncodedTable, some: EncodedTable) 
         near = repeated_rows.near_copies(ratios, *real.ratios, share)
         tests[f"near copies, closest {share:.1%}"] = (finding, near.p_value)
     return tests
+
+
+def _are(count: int, what: str) -> str:
+    return f"{count:,} {what} is" if count == 1 else f"{count:,} {what}s are"
 
 
 def _about(expected: float) -> str:
