@@ -66,6 +66,8 @@ def test_the_report_is_small_and_shows_every_part(report):
                  "Privacy", "Missing values", "All scores", "Columns left out"):  # fmt: skip
         assert part in report
     assert report.count("<svg") >= 2 * (7 + 3 + 3)
+    comparison = report[: report.index("<section>")]
+    assert "Safe by these tests" in comparison and "Do not share these rows" in comparison
 
 
 def test_a_report_file_is_complete_and_the_only_file_written(tmp_path):
