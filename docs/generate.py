@@ -657,6 +657,58 @@ def flights_table() -> str:
     return first + "\n\n" + table(["score", "synthetic rows", "reference"], scores)
 
 
+VERDICTS = {"safe": "**safe**", "unsafe": "do not share", "undecided": "cannot decide"}
+ATTACKS = ("nearest neighbour", "density ratio", "singling out", "linkability", "inference",
+           "likelihood")  # fmt: skip
+
+
+def disguises_table() -> str:
+    """The verdict on each disguise for each number of test rows, both tables in a cell if equal."""
+    results = read_results("verdicts-*")
+    counts = sorted({case["test_rows"] for case in results[0]["disguised"]})
+    rows = []
+    for case in dict.fromkeys(found["case"] for found in results[0]["disguised"]):
+        cells = []
+        for count in counts:
+            outcomes = [
+                f"{VERDICTS[found['outcome']]}"
+                for result in results
+                for found in result["disguised"]
+                if (found["case"], found["test_rows"]) == (case, count)
+            ]
+            cells.append(", ".join(dict.fromkeys(outcomes)))
+        rows.append([case, *cells])
+    return table(["rows", *(f"{count:,} test rows" for count in counts)], rows)
+
+
+def false_alarms_table() -> str:
+    head = ["table", "rows", "test rows", "tables", *VERDICTS.values()]
+    rows = []
+    for result in read_results("verdicts-*"):
+        sources = {
+            f"{result['rows']:,} fresh real rows": result["fresh"],
+            f"{result['model_rows']:,} samples at temperature 1": result["samples"],
+        }
+        for source, checks in sources.items():
+            for check in checks:
+                counts = [str(check["outcomes"].get(outcome, 0)) for outcome in VERDICTS]
+                numbers = [f"{check['test_rows']:,}", str(check["seeds"])]
+                rows.append([result["table"], source, *numbers, *counts])
+    return table(head, rows)
+
+
+def attacks_table() -> str:
+    rows = []
+    for result in read_results("verdicts-*"):
+        for found in result["attacks"]:
+            by_name = {attack["name"]: attack for attack in found["attacks"]}
+            cells = [
+                f"{by_name[name]['risk']:.3f} ({by_name[name]['auc']:.3f})" for name in ATTACKS
+            ]
+            rows.append([result["table"], found["rows"], *cells])
+    return table(["table", "rows", *ATTACKS], rows)
+
+
 MARKERS: dict[str, Callable[[], str]] = {
     "two minutes": lambda: speed_table("speed-2min-*"),
     "ten minutes": lambda: speed_table("speed-10min-*"),
@@ -673,6 +725,9 @@ MARKERS: dict[str, Callable[[], str]] = {
     "pareto": pareto_table,
     "CTABGAN+": ctabgan_table,
     "fronts": front_links,
+    "disguises": disguises_table,
+    "false alarms": false_alarms_table,
+    "attacks": attacks_table,
     "samplers": samplers_table,
     "tune": tune_table,
     "streaming": streaming_table,

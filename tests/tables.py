@@ -31,6 +31,23 @@ def mixed_frame(rows: int = 200, seed: int = 0) -> pd.DataFrame:
     )
 
 
+def people(rows: int, seed: int) -> pd.DataFrame:
+    """Rows of which hardly two are equal, with a long tail of incomes."""
+    rng = np.random.default_rng(seed)
+    city = rng.integers(0, 5, rows)
+    age = rng.integers(18, 90, rows)
+    income = np.exp(rng.normal(10 + city / 10, 0.5, rows))
+    return pd.DataFrame(
+        {
+            "age": age,
+            "income": income,
+            "rent": income / 10 + rng.normal(0, 300, rows),
+            "city": np.array(["Oslo", "Bergen", "Molde", "Bodø", "Voss"])[city],
+            "score": np.where(rng.random(rows) < 0.1, np.nan, rng.normal(size=rows)),
+        }
+    )
+
+
 def every_type() -> pa.Table:
     """One column of each Arrow type that a table may hold, 30 rows, every third missing."""
     rows = range(30)

@@ -91,7 +91,7 @@ def test_fresh_rows_score_near_the_reference(evaluations):
 
 
 def test_the_worst_case_of_a_headline_is_worse_than_its_reference(evaluations):
-    for name in ("ml_efficiency", "detector_auc", "correlation_error", "share_closer_to_train"):
+    for name in ("ml_efficiency", "detector_auc", "correlation_error", "worst_attack"):
         score = evaluations["fresh"][name]
         better = score.reference - score.worst
         assert better > 0 if score.better == "higher" else better < 0

@@ -66,6 +66,8 @@ def test_the_report_is_small_and_shows_every_part(report):
                  "Privacy", "Missing values", "All scores", "Columns left out"):  # fmt: skip
         assert part in report
     assert report.count("<svg") >= 2 * (7 + 3 + 3)
+    comparison = report[: report.index("<section>")]
+    assert "Safe by these tests" in comparison and "Do not share these rows" in comparison
 
 
 def test_a_report_file_is_complete_and_the_only_file_written(tmp_path):
@@ -80,10 +82,17 @@ def test_the_verdict_warns_of_copies_and_does_not_of_fresh_rows():
     train, test, synthetic = (mixed_frame(300, seed=seed) for seed in range(3))
     evaluator = Evaluator.of(train, test, target="group")
     copied, fresh = (evaluator.evaluate(table).evaluation for table in (train, synthetic))
-    assert verdict(copied)[-1].endswith("do not share them before you know why.")
-    assert verdict(fresh)[-1].endswith("That is a check, not a guarantee.")
+    assert verdict(copied)[0] == "Do not share these rows."
+    assert verdict(copied)[1] == (
+        "300 training rows are repeated exactly; chance would repeat none."
+    )
+    assert verdict(fresh)[:2] == [
+        "Safe by these tests.",
+        "No test finds that these rows reveal single training rows. That is a check, not a "
+        "guarantee.",
+    ]
     positions = {item.score.name: item.position for item in headlines(copied)}
-    assert positions["share_closer_to_train"] < 0.1 < positions["detector_auc"]
+    assert positions["worst_attack"] < 0.1 < positions["detector_auc"]
 
 
 def test_associations_are_the_strongest_correlations_of_two_columns():

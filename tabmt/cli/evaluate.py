@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,7 +13,14 @@ from tabmt.cli.options import file_option
 from tabmt.errors import UserError
 from tabmt.json_files import read_json
 
+if TYPE_CHECKING:
+    from tabmt.evaluation.report.report import Picture
+    from tabmt.evaluation.results import Evaluation
+    from tabmt.search.pareto_front import Front
+
 log = logging.getLogger(__name__)
+
+ABOVE_MAX_RISK = 1  # exit code
 
 
 @click.command()
@@ -38,6 +46,18 @@ log = logging.getLogger(__name__)
     metavar="MODEL",
     help="compute precision and recall of all tables in the embedding of this model",
 )
+@file_option(
+    "--model",
+    metavar="MODEL",
+    help="model that made the rows, if it is shared too: its likelihood is then used for an attack",
+)
+@click.option(
+    "--max-risk",
+    type=float,
+    metavar="RISK",
+    help="highest risk of an attack, 0 to 1, with which the rows pass; otherwise the exit code is "
+    "1 (needs --test)",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="random seed of the metrics")
 @file_option("--json", "json_file", help="write all scores to this file")
 @file_option("--report", "report_file", help="write an HTML report to this file")
@@ -59,6 +79,8 @@ def evaluate(
     catboost_file: str | None,
     paper: bool,
     embed: str | None,
+    model: str | None,
+    max_risk: float | None,
     seed: int,
     json_file: str | None,
     report_file: str | None,
@@ -68,26 +90,22 @@ def evaluate(
     """Compare SYNTHETIC tables with real ones.
 
     Measures how good and how private they are. They may come from any generator. With --test, every
-    score is shown beside that of real rows which the generator has not seen.
+    score is shown beside that of real rows which the generator has not seen, and attacks have a
+    control. The verdict on privacy is "safe by these tests", "do not share" or "these rows cannot
+    decide it".
 
     \b
     Examples:
       tabmt evaluate synthetic.csv --train train.csv --test test.csv --target income --report r.html
+      tabmt evaluate synthetic.csv --train train.csv --test test.csv --max-risk 0.05
       tabmt evaluate a.csv b.csv --train train.csv --embed people.tabmt --figures figures
     """
-    from tabmt.data.files import write_text
     from tabmt.evaluation.evaluate import Evaluator
-    from tabmt.evaluation.report.report import scores_as_text, write_report
+    from tabmt.evaluation.report.report import write_report
     from tabmt.rules.rule import load_rules
 
     _check_outputs(json_file, report_file, figures_folder, embed)
-    front, pictures = None, []
-    if front_file is not None:
-        from tabmt.search.charts import front_pictures
-        from tabmt.search.pareto_front import Front
-
-        front = Front.load(front_file)
-        pictures = front_pictures(front)
+    front, pictures = _load_front(front_file)
     evaluator = Evaluator.of(
         train,
         test,
@@ -98,16 +116,17 @@ def evaluate(
         catboost_settings=None if catboost_file is None else read_json(catboost_file, "settings"),
         paper=paper,
         embed=embed,
+        model=model,
+        max_risk=max_risk,
         seed=seed,
     )
     for note in evaluator.notes:
         log.warning(note)
-    names = _table_names(synthetic)
-    tables = [evaluator.evaluate(path, name) for path, name in zip(synthetic, names, strict=True)]
-    click.echo(scores_as_text([table.evaluation for table in tables]))
+    names = zip(synthetic, _table_names(synthetic), strict=True)
+    tables = [evaluator.evaluate(path, name) for path, name in names]
+    _print_scores([table.evaluation for table in tables])
     if json_file is not None:
-        content = [table.evaluation.to_json() for table in tables]
-        write_text(Path(json_file), json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        _write_json(json_file, [table.evaluation for table in tables])
     if report_file is not None:
         write_report(evaluator, tables, report_file, front, pictures)
         log.info("wrote the report to %s", report_file)
@@ -116,6 +135,35 @@ def evaluate(
 
         for path in write_figures(evaluator, tables, figures_folder):
             log.info("wrote %s", path)
+    if any(table.evaluation.privacy.passed is False for table in tables):
+        click.get_current_context().exit(ABOVE_MAX_RISK)
+
+
+def _print_scores(evaluations: "list[Evaluation]") -> None:
+    """All scores, and the verdict on each table."""
+    from tabmt.evaluation.report.report import scores_as_text, verdict
+
+    click.echo(scores_as_text(evaluations))
+    for evaluation in evaluations:
+        click.echo("\n".join(("", f"Verdict on {evaluation.name}:", *verdict(evaluation))))
+
+
+def _write_json(path: str, evaluations: "list[Evaluation]") -> None:
+    from tabmt.data.files import write_text
+
+    content = [evaluation.to_json() for evaluation in evaluations]
+    write_text(Path(path), json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def _load_front(path: str | None) -> "tuple[Front | None, list[Picture]]":
+    """The front of a search and its pictures, if there is one."""
+    if path is None:
+        return None, []
+    from tabmt.search.charts import front_pictures
+    from tabmt.search.pareto_front import Front
+
+    front = Front.load(path)
+    return front, front_pictures(front)
 
 
 def _check_outputs(

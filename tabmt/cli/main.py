@@ -1,8 +1,9 @@
 """The `tabmt` command and what holds for all its commands.
 
 Data goes to standard output, messages to standard error. Exit codes: 0 success, 2 a mistake of the
-user (one sentence), 130 interrupted, 143 terminated, 1 a bug (with traceback). Everything heavy is
-imported inside the commands, so that `--help` answers at once.
+user (one sentence), 130 interrupted, 143 terminated, 1 a risk above `evaluate --max-risk`, or a bug
+(with traceback). Everything heavy is imported inside the commands, so that `--help` answers at
+once.
 """
 
 import logging

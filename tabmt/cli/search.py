@@ -85,8 +85,8 @@ def pareto() -> None:
 @click.option(
     "--privacy", type=click.Choice(get_args(Privacy)), default="dcr", show_default=True,
     help="dcr: distance to the closest training row (higher is better); closer: share of rows "
-    "closer to training than to other real rows (lower is better); attack: success of a membership "
-    "attack (0.5 is best)",
+    "closer to training than to other real rows (lower is better); attack: risk of the worst "
+    "attack (0 is best)",
 )  # fmt: skip
 @click.option(
     "--quality", type=click.Choice(get_args(Quality)), default="mle", show_default=True,

@@ -1,9 +1,10 @@
-"""The rows of any table as vectors, by the network of one fitted model.
+"""What one fitted model says of the rows of any table: vectors, and how likely they are.
 
 As in the paper, precision and recall of all generators are computed in the embedding of the same
-model, which need not be one of them.
+model, which need not be one of them. The likelihood is for attacks on a model at hand.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,29 +26,43 @@ class RowEmbedding:
     name: str  # for notes and errors
 
     @classmethod
-    def of(cls, model: Any) -> "RowEmbedding":
-        """From a fitted `TabMT` or the path of a model file."""
+    def of(cls, model: Any, option: str = "embed") -> "RowEmbedding":
+        """From a fitted `TabMT` or the path of a model file; `option` names it in errors."""
         from tabmt.estimator import TabMT  # torch is imported only if it is needed
 
         if isinstance(model, str | Path):
             return cls(TabMT.load(model), Path(model).name)
         if not isinstance(model, TabMT):
             raise UserError(
-                f"embed is a {type(model).__name__}, but must be a fitted TabMT or the path of a "
-                "model file."
+                f"{option} is a {type(model).__name__}, but must be a fitted TabMT or the path of "
+                "a model file."
             )
         return cls(model, "the given model")
 
     def vectors(self, table: pa.Table, what: str) -> np.ndarray:
         """(rows, width) float32; `what` names the table in errors."""
+        return self._by_parts(table, what, "embed", self.model.embed)
+
+    def log_prob(self, table: pa.Table, what: str) -> np.ndarray:
+        """(rows,) in nats; `what` names the table in errors."""
+
+        def score(part: pa.Table) -> np.ndarray:
+            found = self.model.score(part, output="arrow").column("log_prob")
+            return np.asarray(found.to_numpy())
+
+        return self._by_parts(table, what, "score", score)
+
+    def _by_parts(
+        self, table: pa.Table, what: str, verb: str, compute: Callable[[pa.Table], np.ndarray]
+    ) -> np.ndarray:
         try:
             known = self._columns_of_model(table)
             parts = [
-                self.model.embed(known.slice(start, ROWS_AT_ONCE))
+                compute(known.slice(start, ROWS_AT_ONCE))
                 for start in range(0, max(known.num_rows, 1), ROWS_AT_ONCE)
             ]
         except UserError as error:
-            raise UserError(f"{self.name} cannot embed the {what} table: {error}") from error
+            raise UserError(f"{self.name} cannot {verb} the {what} table: {error}") from error
         return np.concatenate(parts)
 
     def _columns_of_model(self, table: pa.Table) -> pa.Table:

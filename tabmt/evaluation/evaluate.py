@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tabmt.config import CodecConfig
+from tabmt.config import CodecConfig, is_number
 from tabmt.data.dataset import Dataset
 from tabmt.data.infer import infer_schema
 from tabmt.data.overrides import read_overrides
@@ -24,7 +24,8 @@ from tabmt.errors import UserError
 from tabmt.evaluation.embedding import RowEmbedding
 from tabmt.evaluation.metrics import coverage, fidelity, privacy, utility, validity
 from tabmt.evaluation.metrics.encoder import EncodedTable, MetricEncoder
-from tabmt.evaluation.results import Better, Evaluation, Score
+from tabmt.evaluation.results import Better, Evaluation, Privacy, Score
+from tabmt.evaluation.verdict import RealRows, privacy_verdict
 from tabmt.rules.rule import Rule
 from tabmt.seeds import derive, numpy_stream
 
@@ -42,11 +43,13 @@ def evaluate(synthetic: Any, train: Any, test: Any = None, **options: Any) -> Ev
     Options are those of `Evaluator.of`: `valid` rows for CatBoost's early stopping, the `target`
     column for ML efficiency, the `schema` that was fitted with, `rules`, `catboost_settings`, the
     `paper`'s protocol of ML efficiency, a model (or its path) that shall `embed` the rows for
-    precision and recall, and a `seed`.
+    precision and recall, the `model` (or its path) that made the rows, if an attacker may have it
+    too, the highest risk (`max_risk`, 0 to 1) with which the rows pass, and a `seed`.
 
     Example:
         >>> scores = evaluate(synthetic, train, test, target="income")
         >>> scores["detector_auc"].value
+        >>> scores.privacy.outcome  # "safe" by these tests, "unsafe" or "undecided"
     """
     return Evaluator.of(train, test, **options).evaluate(synthetic).evaluation
 
@@ -167,6 +170,8 @@ class RealTables:
     train: pa.Table
     test: pa.Table
     valid: pa.Table | None
+    seen: pa.Table  # all rows that the generator was trained on
+    has_test: bool  # whether the test rows are rows that it has not seen
     notes: list[str]
 
     @classmethod
@@ -178,7 +183,8 @@ class RealTables:
         train_table = dataset.to_table()
         valid_table = None if valid is None else Dataset.open(valid).to_table()
         if test is not None:
-            return cls(inferred, train_table, Dataset.open(test).to_table(), valid_table, [])
+            test_table = Dataset.open(test).to_table()
+            return cls(inferred, train_table, test_table, valid_table, train_table, True, [])
         if train_table.num_rows < 2:
             raise UserError(
                 f"The training table has {train_table.num_rows} rows, too few to split off test "
@@ -188,9 +194,9 @@ class RealTables:
         note = (
             f"No test table was given, so {test_table.num_rows:,} of the training rows are used as "
             "test rows. The generator has probably seen them, so all scores, and those of privacy "
-            "above all, look better than they are."
+            "above all, look better than they are; nothing is called safe."
         )
-        return cls(inferred, rest, test_table, valid_table, [note])
+        return cls(inferred, rest, test_table, valid_table, train_table, False, [note])
 
     def split_validation(self, seed: int) -> tuple[pa.Table, pa.Table]:
         """Training and validation rows for CatBoost; from the training rows if none were given."""
@@ -225,6 +231,9 @@ class Evaluator:
     catboost_settings: dict[str, Any]
     paper: bool
     embedding: RowEmbedding | None
+    model: RowEmbedding | None  # that made the rows, if an attacker may have it
+    max_risk: float | None
+    real_rows: RealRows
     seed: int
     notes: tuple[str, ...]
     _cache: dict[str, Any] = field(default_factory=dict, compare=False)
@@ -242,9 +251,13 @@ class Evaluator:
         catboost_settings: Mapping[str, Any] | None = None,
         paper: bool = False,
         embed: Any = None,
+        model: Any = None,
+        max_risk: float | None = None,
         seed: int = 0,
     ) -> "Evaluator":
+        _check_max_risk(max_risk, test)
         embedding = None if embed is None else RowEmbedding.of(embed)
+        attacked = None if model is None else RowEmbedding.of(model, "model")
         real = RealTables.read(train, test, valid, schema, seed)
         all_rules = _all_rules(real.schema, rules)
         encoder = MetricEncoder.fit(real.train, real.schema)
@@ -254,6 +267,9 @@ class Evaluator:
         if embedding is not None:  # a model of another table is refused before the work
             embedding.vectors(real.train.slice(0, 1), "training")
             embedding.vectors(real.test.slice(0, 1), "test")
+        if attacked is not None:
+            attacked.log_prob(real.train.slice(0, 1), "training")
+            attacked.log_prob(real.test.slice(0, 1), "test")
         fit_rows = encoded_valid = encoded
         if target is not None or real.valid is not None:
             fit_table, valid_table = real.split_validation(seed)
@@ -271,6 +287,9 @@ class Evaluator:
             catboost_settings=dict(catboost_settings or {}),
             paper=paper,
             embedding=embedding,
+            model=attacked,
+            max_risk=max_risk,
+            real_rows=RealRows.of(encoder, real.seen, real.test if real.has_test else None, seed),
             seed=seed,
             notes=tuple(real.notes),
         )
@@ -318,7 +337,13 @@ class Evaluator:
         if self.embedding is not None:
             vectors = self._vectors(table, "synthetic", 1, count, len(rows))
         scores = [efficiency, *self._compare(rows, count, vectors)]
-        scores += self._privacy(all_rows, few_rows, closeness)
+        verdict = privacy_verdict(
+            self.real_rows,
+            table,
+            None if self.model is None else self.model.log_prob,
+            self.max_risk,
+        )
+        scores += [_worst_attack(verdict), *self._privacy(all_rows, few_rows, closeness)]
         scores += self._validity(all_rows, table)
         ours = fidelity.column_distances(self.test, rows)
         real = self._once("columns", lambda: fidelity.column_distances(self.test, self.train))
@@ -336,6 +361,7 @@ class Evaluator:
             columns={column: (ours[column], real[column]) for column in ours},
             notes=(*self.notes, *self._notes_on_size(all_rows, rows)),
             left_out=self.train.encoder.left_out,
+            privacy=verdict,
         )
         return EvaluatedTable(evaluation, rows, closeness, importances, vectors)
 
@@ -558,6 +584,15 @@ class Evaluator:
         return scores
 
 
+def _worst_attack(verdict: Privacy) -> Score:
+    score = partial(Score, "worst_attack", "privacy", "Risk of the worst attack", "lower")
+    attack = verdict.worst
+    if attack is None:
+        return score(None, note="there are no rows that the generator has not seen")
+    interval = f"95 % interval {attack.risk_low:.3f} to {attack.risk_high:.3f}"
+    return score(attack.risk, 0.0, 1.0, f"{attack.title}, {interval}")
+
+
 def _all_rules(schema: Schema, rules: Sequence[Rule]) -> tuple[Rule, ...]:
     """The rules of a schema and others, checked before anything takes time."""
     by_name = {name: Rule.parse(name, text) for name, text in schema.rules.items()}
@@ -568,6 +603,18 @@ def _all_rules(schema: Schema, rules: Sequence[Rule]) -> tuple[Rule, ...]:
                 which = unknown_column(name, schema.names)
                 raise UserError(f"The rule {rule.name!r} names a column {name!r}, {which}")
     return tuple(by_name.values())
+
+
+def _check_max_risk(max_risk: Any, test: Any) -> None:
+    if max_risk is None:
+        return
+    if not (is_number(max_risk) and 0 <= max_risk <= 1):
+        raise UserError(f"max_risk is {max_risk!r}, but must be a number from 0 to 1.")
+    if test is None:
+        raise UserError(
+            "The risk is measured with rows that the generator has not seen, so max_risk needs a "
+            "test table."
+        )
 
 
 def check_target(target: str | None, encoder: MetricEncoder) -> None:

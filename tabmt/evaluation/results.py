@@ -9,6 +9,7 @@ from typing import Any, Literal
 from tabmt.json_files import convert
 
 Better = Literal["higher", "lower", "reference"]
+Outcome = Literal["safe", "unsafe", "undecided"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,74 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Attack:
+    """What one attack finds out about training rows that it does not about control rows.
+
+    The risk is the share of training rows on which it succeeds beyond its success on control rows,
+    of those on which it could.
+    """
+
+    name: str
+    title: str
+    risk: float
+    risk_low: float  # ends of the 95 % confidence interval
+    risk_high: float
+    success: float  # share of the attacked training rows
+    control_success: float
+    auc: float  # of telling training from control rows by it; 0.5 is a guess
+    auc_low: float
+    auc_high: float
+    true_positives_1: float  # share of training rows found where 1 % of control rows are
+    true_positives_10: float
+    rows: int  # attacked training rows
+    control_rows: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class PrivacyTest:
+    """One significance test. Its p-value is that of rows which know no single training row."""
+
+    name: str
+    finding: str
+    p_value: float
+    limit: float  # the p-value from which on it is significant: the error rate over all tests
+
+
+@dataclass(frozen=True)
+class ExposedRows:
+    """A kind of training rows, and how well the best attack on members recognises them."""
+
+    kind: str
+    rows: int
+    risk: float
+    risk_low: float  # ends of the 95 % confidence interval
+    risk_high: float
+    attack: str
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """The verdict on the privacy of a table, with the tests and attacks that it rests on."""
+
+    outcome: Outcome
+    reasons: tuple[str, ...]
+    error_rate: float  # the probability that fresh real rows are called unsafe, at most
+    needed_test_rows: int  # with fewer, no table is called safe
+    tests: tuple[PrivacyTest, ...]
+    attacks: tuple[Attack, ...]  # the worst first; none without test rows
+    exposed: ExposedRows | None
+    max_risk: float | None = None
+    passed: bool | None = (
+        None  # whether the risk is within `max_risk`; None: there is no such limit
+    )
+
+    @property
+    def worst(self) -> Attack | None:
+        return self.attacks[0] if self.attacks else None
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """All scores of one synthetic table."""
 
@@ -39,6 +108,7 @@ class Evaluation:
     columns: dict[str, tuple[float, float]]  # column -> distance, and that of training rows
     notes: tuple[str, ...]
     left_out: dict[str, str]  # column -> why
+    privacy: Privacy
 
     def __getitem__(self, name: str) -> Score:
         score = self.find(name)

@@ -12,7 +12,7 @@ FRONT, UNIFORM, TRIED = charts.SYNTHETIC, "#d97706", charts.REAL
 TITLES = {
     "dcr": "distance to the closest training row (more is more private)",
     "closer": "share closer to training rows (less is more private)",
-    "attack": "success of an attack, AUC (0.5 is a guess)",
+    "attack": "risk of the worst attack (less is more private)",
     "mle": "ML efficiency",
     "detector": "detector AUC (0.5 is best)",
 }

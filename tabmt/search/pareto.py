@@ -34,7 +34,7 @@ from tabmt.data.typed_columns import in_schema_types
 from tabmt.errors import UserError
 from tabmt.estimator import TabMT
 from tabmt.evaluation.evaluate import check_target
-from tabmt.evaluation.metrics import fidelity, privacy, utility
+from tabmt.evaluation.metrics import attacks, fidelity, privacy, utility
 from tabmt.evaluation.metrics.encoder import EncodedTable, MetricEncoder
 from tabmt.fingerprint import fingerprint
 from tabmt.model.fitted_model import token_column
@@ -55,6 +55,7 @@ UNIFORM = (1.0, 0.5, 0.7, 0.85, 1.2, 1.5, 2.0, 3.0, 5.0)  # one temperature for 
 MOST_TREES = 300  # of CatBoost in a trial; the final scoring has as many as are set
 MOST_ROWS = 10_000  # of a trial's table, unless set: most of its time goes into training on them
 MOST_BY_DISTANCE = 5_000  # rows whose distances are computed: more are hardly more precise
+MOST_ATTACKED = 2_000  # training rows, and other real rows, that a trial attacks
 LEAST_POPULATION, MOST_POPULATION = 4, 50  # of NSGA-II: a quarter of the trials
 MOST_COPIES = 0.5  # of validation or test rows that are also training rows, without a warning
 MOST_POINTS = 10  # of the front that are scored again
@@ -309,7 +310,8 @@ class Scorer:
     def privacy_of(self, rows: EncodedTable, other: EncodedTable) -> float:
         """How private some rows are; `other` are real rows that the generator has not seen."""
         if self.privacy == "attack":
-            return max(0.5, privacy.membership_auc(rows, self.train, other))  # less is luck
+            most = MOST_ATTACKED if self.quick else len(self.train)
+            return attacks.worst_risk(rows, self.train, other, seed=self.seed, most=most)
         if self.quick and len(rows) > MOST_BY_DISTANCE:
             order = numpy_stream(self.seed, "rows of distances").permutation(len(rows))
             rows = rows.take(order[:MOST_BY_DISTANCE])
@@ -379,6 +381,7 @@ class Scorers:
             "target": scorer.target,
             "privacy": scorer.privacy,
             "quality": scorer.quality,
+            **({"attacks": list(attacks.TITLES)} if scorer.privacy == "attack" else {}),
             **plan._asdict(),
             "quick": scorer.quick,
             "rows": scorer.rows,

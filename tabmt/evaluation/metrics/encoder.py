@@ -4,6 +4,8 @@ A `MetricEncoder` is fitted on the real training table: it decides which columns
 numbers by the training rows and numbers the categories. Every table is encoded in the same way.
 """
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +19,8 @@ from tabmt.data.schema import Schema
 from tabmt.errors import UserError
 
 MOST_CATEGORIES = 100  # of a column that have a column of the matrix; the others share one
+ROBUST_WIDTH = 4.0  # so that most numbers lie within 1 of each other, as two categories do
+MOST_ROBUST = 50.0  # of asinh, which is 50 for a number 10^21 units away from the median
 
 
 @dataclass(frozen=True)
@@ -72,12 +76,43 @@ class EncodedTable:
             known = ~np.isnan(values)
             finite = np.clip(np.where(known, values, median), low - (high - low), 2 * high - low)
             columns += [(finite - low) / ((high - low) or 1.0), ~known]
-        for name, codes in self.codes.items():
-            # One column for all other categories, and one for missing values.
-            count = min(len(self.encoder.categories[name]), MOST_CATEGORIES) + 2
-            hot = np.where(codes < 0, count - 1, np.minimum(codes, count - 2))
-            columns.extend((hot == code) / np.sqrt(2) for code in range(count))
+        for name in self.codes:
+            hot = self._hot(name)
+            columns.extend((hot == i) / np.sqrt(2) for i in range(self.encoder.dimensions(name)))
         return np.stack(columns, axis=1).astype(np.float32)
+
+    @cached_property
+    def robust_matrix(self) -> np.ndarray:
+        """(rows, dimensions) float32, as `matrix`, but in units that a few extreme values cannot
+        change: asinh of the distance to the median, counted in median deviations.
+
+        So neighbouring numbers stay apart, whatever the largest number of the column is.
+        """
+        width = sum(map(self.encoder.dimensions, self.names))
+        matrix = np.zeros((len(self), width), np.float32)
+        for name, columns in self.encoder.robust_slices.items():
+            if name in self.codes:
+                hot = columns.start + self._hot(name)
+                matrix[np.arange(len(hot)), hot] = 1 / np.sqrt(2)
+                continue
+            values = self.numbers[name]
+            median, unit = self.encoder.scales[name][2], self.encoder.units[name]
+            known = ~np.isnan(values)
+            with np.errstate(over="ignore"):  # infinity is clipped
+                robust = np.arcsinh((np.where(known, values, median) - median) / unit)
+            matrix[:, columns.start] = np.clip(robust, -MOST_ROBUST, MOST_ROBUST) / ROBUST_WIDTH
+            matrix[:, columns.start + 1] = ~known
+        return matrix
+
+    def robust_columns(self, names: Sequence[str]) -> np.ndarray:
+        """(rows, dimensions) float32: the part of `robust_matrix` that belongs to some columns."""
+        slices = self.encoder.robust_slices
+        return np.concatenate([self.robust_matrix[:, slices[name]] for name in names], axis=1)
+
+    def _hot(self, name: str) -> np.ndarray:
+        """(rows,): which dimension of a categorical column is not 0."""
+        count, codes = self.encoder.dimensions(name), self.codes[name]
+        return np.where(codes < 0, count - 1, np.minimum(codes, count - 2))
 
 
 @dataclass(frozen=True)
@@ -85,12 +120,13 @@ class MetricEncoder:
     names: tuple[str, ...]  # the columns that count, in the table's order
     categories: dict[str, list[str]]  # column -> its values, most frequent in training first
     scales: dict[str, tuple[float, float, float]]  # number column -> low, high, median
+    units: dict[str, float]  # number column -> median distance to the median, of other numbers
     left_out: dict[str, str]  # column -> why
     schema: Schema
 
     @classmethod
     def fit(cls, train: pa.Table, schema: Schema) -> "MetricEncoder":
-        names, categories, scales, left_out = [], {}, {}, {}
+        names, categories, scales, units, left_out = [], {}, {}, {}, {}
         for column in schema.columns:
             array, name = train.column(column.name), column.name
             if column.kind == "id":
@@ -107,6 +143,7 @@ class MetricEncoder:
                     continue
                 low, high = float(finite.min()), float(finite.max())
                 scales[name] = (low, high, float(np.median(finite)))
+                units[name] = _median_deviation(finite)
             else:
                 counts = pc.value_counts(as_words(array, column).drop_null())
                 order = np.argsort(-counts.field("counts").to_numpy(), kind="stable")
@@ -116,7 +153,32 @@ class MetricEncoder:
             raise UserError(
                 "No column of the training table varies, so there is nothing to evaluate."
             )
-        return cls(tuple(names), categories, scales, left_out, schema)
+        return cls(tuple(names), categories, scales, units, left_out, schema)
+
+    def dimensions(self, name: str) -> int:
+        """How many numbers of a vector a column has: a number, or one for each category, one for
+        all other categories; and one for missing values."""
+        if name in self.scales:
+            return 2
+        return min(len(self.categories[name]), MOST_CATEGORIES) + 2
+
+    @cached_property
+    def robust_slices(self) -> dict[str, slice]:
+        """Column -> its dimensions in `robust_matrix`."""
+        ends = np.cumsum([self.dimensions(name) for name in self.names]).tolist()
+        starts = [0, *ends[:-1]]
+        return {n: slice(a, b) for n, a, b in zip(self.names, starts, ends, strict=True)}
+
+    def with_categories_of(self, table: pa.Table) -> "MetricEncoder":
+        """This encoder, which also tells the categories of another table apart."""
+        categories = {}
+        for name, known in self.categories.items():
+            words = pc.unique(
+                _in_spelling_of(known, as_words(table.column(name), self.schema[name]))
+            )
+            new = pc.filter(words, pc.invert(pc.is_in(words, pa.array(known, pa.string()))))
+            categories[name] = [*known, *new.drop_null().to_pylist()]
+        return dataclasses.replace(self, categories=categories)
 
     def encode(self, table: pa.Table, what: str) -> EncodedTable:
         """`what` names the table in errors."""
@@ -135,6 +197,16 @@ class MetricEncoder:
             else:
                 codes[name] = _codes(as_words(array, column), self.categories[name])
         return EncodedTable(numbers, codes, self)
+
+
+def _median_deviation(values: np.ndarray) -> float:
+    """The median distance to the median, of the numbers that are not equal to it.
+
+    Of all numbers it would be 0 for a column of mostly zeros.
+    """
+    deviations = np.abs(values - np.median(values))
+    deviations = deviations[deviations > 0]
+    return float(np.median(deviations)) if len(deviations) else 1.0
 
 
 def _codes(words: pa.Array, categories: list[str]) -> np.ndarray:

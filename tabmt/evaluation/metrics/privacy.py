@@ -50,25 +50,14 @@ def share_closer_to_train(
     return float((to_train < to_test).mean() + (to_train == to_test).mean() / 2)
 
 
-def membership_auc(rows: EncodedTable, train: EncodedTable, other: EncodedTable) -> float:
-    """A membership attack: rows closer to a synthetic row are taken for training rows. 0.5 is a
-    guess.
-
-    The probability that a training row is closer than another real row (ties count half).
-    """
-    seen, unseen = (np.sort(nearest(t.matrix, rows.matrix)[0][:, 0]) for t in (train, other))
-    farther = len(unseen) - np.searchsorted(unseen, seen, side="right")
-    ties = np.searchsorted(unseen, seen, side="right") - np.searchsorted(unseen, seen)
-    return float((farther + ties / 2).mean() / len(unseen))
-
-
 def copies(rows: EncodedTable, train: EncodedTable) -> float:
     """Share of rows that are exact copies of training rows."""
-    seen = set(_keys(train))
-    return float(np.mean([key in seen for key in _keys(rows)]))
+    seen = set(row_keys(train))
+    return float(np.mean([key in seen for key in row_keys(rows)]))
 
 
-def _keys(table: EncodedTable) -> list[bytes]:
+def row_keys(table: EncodedTable) -> list[bytes]:
+    """Equal for equal rows, (rows,)."""
     columns = [*table.numbers.values()]
     columns += [codes.astype(np.float64) for codes in table.codes.values()]
     values = np.ascontiguousarray(np.stack(columns, axis=1) + 0.0)  # -0 becomes 0

@@ -17,19 +17,26 @@ from tabmt.evaluation.evaluate import EvaluatedTable, Evaluator
 from tabmt.evaluation.metrics import fidelity
 from tabmt.evaluation.metrics.encoder import EncodedTable
 from tabmt.evaluation.report import charts, figures
-from tabmt.evaluation.results import Evaluation, Score
+from tabmt.evaluation.results import Attack, Evaluation, Privacy, Score
+from tabmt.evaluation.verdict import OTHER_KIND
 
 MOST_COLUMNS = 60  # with a picture
 MOST_BARS = 10
 MOST_POINTS = 1500
 MOST_IMPORTANCES = 15
 MOST_MISSING = 40  # columns
-HEADLINES = ("ml_efficiency", "detector_auc", "correlation_error", "share_closer_to_train")
+MOST_REASONS = 2  # in the verdict; the page lists every test
+OUTCOMES = {
+    "safe": "Safe by these tests",
+    "unsafe": "Do not share these rows",
+    "undecided": "These rows cannot decide it",
+}
+HEADLINES = ("worst_attack", "ml_efficiency", "detector_auc", "correlation_error")
 EXPLANATIONS = {
     "ml_efficiency": "A model trained on the synthetic rows, scored on real ones.",
     "detector_auc": "How well a classifier tells synthetic rows from real ones; 0.5 is not at all.",
     "correlation_error": "How much the relations between columns differ.",
-    "share_closer_to_train": "Share of rows that are closer to a training row than to a test row.",
+    "worst_attack": "Share of training rows on which the worst attack succeeds beyond chance.",
 }
 
 
@@ -84,7 +91,62 @@ def _position(score: Score) -> float | None:
 
 
 def verdict(evaluation: Evaluation) -> list[str]:
-    """Two or three sentences for a privacy officer and a data scientist."""
+    """The privacy of a table and its quality in a few sentences, privacy first."""
+    return [*privacy_verdict(evaluation), *quality_verdict(evaluation)]
+
+
+def privacy_verdict(evaluation: Evaluation) -> list[str]:
+    """For a privacy officer: may the rows be shared, why, and is the risk within the limit?"""
+    privacy = evaluation.privacy
+    sentences = [f"{OUTCOMES[privacy.outcome]}."]
+    if privacy.outcome == "safe":
+        sentences.append(
+            "No test finds that these rows reveal single training rows. That is a check, not a "
+            "guarantee."
+        )
+    further = len(privacy.reasons) - MOST_REASONS
+    sentences += privacy.reasons[:MOST_REASONS]
+    if further > 0:
+        sentences.append(
+            f"{further} further {'test says' if further == 1 else 'tests say'} the same."
+        )
+    if privacy.worst is not None:
+        sentences.append(f"The worst attack: {privacy.worst.title}, {_risk(privacy.worst)}.")
+    if (exposed := privacy.exposed) is not None:
+        sentences.append(
+            f"The most exposed are {exposed.kind}: risk {exposed.risk:.1%} "
+            f"({exposed.risk_low:.1%} to {exposed.risk_high:.1%})."
+            if exposed.risk_low > 0 and exposed.kind != OTHER_KIND
+            else "Rows with a rare category or an extreme number are not more exposed than others."
+        )
+    if (limit := budget_verdict(privacy)) is not None:
+        sentences.append(limit)
+    return sentences
+
+
+def _risk(attack: Attack) -> str:
+    return f"risk {attack.risk:.1%} ({attack.risk_low:.1%} to {attack.risk_high:.1%})"
+
+
+def budget_verdict(privacy: Privacy) -> str | None:
+    """Whether the risk is within the limit, and why not; None if there is no limit."""
+    if privacy.max_risk is None:
+        return None
+    head = f"Risk limit {privacy.max_risk:.1%}"
+    if privacy.passed:
+        return f"{head}: passed. No attack's confidence interval exceeds it."
+    if privacy.outcome != "safe":
+        why = "do not share" if privacy.outcome == "unsafe" else "these rows cannot decide it"
+        return f"{head}: failed, because the verdict is: {why}."
+    highest = max(privacy.attacks, key=lambda attack: attack.risk_high)
+    advice = (
+        " More test rows would narrow the interval." if highest.risk <= privacy.max_risk else ""
+    )
+    return f"{head}: failed, because of {highest.title}, {_risk(highest)}.{advice}"
+
+
+def quality_verdict(evaluation: Evaluation) -> list[str]:
+    """For a data scientist: how similar are the rows to real ones, and how useful?"""
     positions = {item.score.name: item.position for item in headlines(evaluation)}
     sentences = []
     fidelity_positions = [positions[name] for name in ("detector_auc", "correlation_error")]
@@ -104,32 +166,7 @@ def verdict(evaluation: Evaluation) -> list[str]:
             f"{format_number(score.value)}; trained on real rows, with "
             f"{format_number(score.reference)}."
         )
-    if (sentence := _privacy_verdict(evaluation)) is not None:
-        sentences.append(sentence)
     return sentences
-
-
-def _privacy_verdict(evaluation: Evaluation) -> str | None:
-    copies, closer = evaluation["copies"], evaluation["share_closer_to_train"]
-    if copies.value is None or closer.value is None:
-        return None
-    expected_copies, expected = copies.reference or 0.0, closer.reference or 0.0
-    rows = min(evaluation.rows["synthetic"], evaluation.rows["test"])
-    two_standard_errors = 2 * float(np.sqrt(expected * (1 - expected) / rows))
-    figures = (
-        f"({copies.value:.1%} copies, {closer.value:.1%} closer to training; expected "
-        f"{expected_copies:.1%} and {expected:.1%})"
-    )
-    is_closer = closer.value > expected + max(0.02, two_standard_errors)
-    if is_closer or copies.value > expected_copies + 0.01:
-        return (
-            f"They are closer to the training rows than fresh real rows would be {figures}: do not "
-            "share them before you know why."
-        )
-    return (
-        f"Within chance, they are no closer to the training rows than fresh real rows are "
-        f"{figures}. That is a check, not a guarantee."
-    )
 
 
 def scores_as_text(evaluations: list[Evaluation]) -> str:
@@ -187,6 +224,8 @@ def environment() -> Any:
         lstrip_blocks=True,
     )
     templates.filters |= {
+        "percent": "{:.1%}".format,
+        "p_value": "{:.2g}".format,
         "number": format_number,
         "score": format_score,
         "reference": format_reference,
@@ -205,7 +244,9 @@ def render(
         {
             "evaluation": table.evaluation,
             "headlines": headlines(table.evaluation),
-            "verdict": verdict(table.evaluation),
+            "outcome": OUTCOMES[table.evaluation.privacy.outcome],
+            "privacy": privacy_verdict(table.evaluation)[1:],
+            "quality": quality_verdict(table.evaluation),
             "pictures": _pictures(evaluator, table),
         }
         for table in evaluated
