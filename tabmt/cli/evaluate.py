@@ -1,6 +1,5 @@
 """The commands that evaluate: evaluate, demo."""
 
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +7,12 @@ from pathlib import Path
 import click
 
 from tabmt.cli.console import show_table, training_progress
-from tabmt.cli.options import file_option
+from tabmt.cli.options import file_option, force_option
 from tabmt.errors import UserError
-from tabmt.json_files import read_json
+from tabmt.json_files import json_text, read_json
+from tabmt.outputs import Output, check_outputs
+from tabmt.printable import printable
+from tabmt.writing import make_folder, write_text
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ log = logging.getLogger(__name__)
     help="write correlation_errors.svg and, with --embed, manifold.svg into this folder",
 )
 @file_option("--front", "front_file", help="front of `tabmt pareto search` to add to the report")
+@force_option
 def evaluate(
     synthetic: tuple[str, ...],
     train: str,
@@ -64,6 +67,7 @@ def evaluate(
     report_file: str | None,
     figures_folder: str | None,
     front_file: str | None,
+    force: bool,
 ) -> None:
     """Compare SYNTHETIC tables with real ones.
 
@@ -75,12 +79,13 @@ def evaluate(
       tabmt evaluate synthetic.csv --train train.csv --test test.csv --target income --report r.html
       tabmt evaluate a.csv b.csv --train train.csv --embed people.tabmt --figures figures
     """
-    from tabmt.data.files import write_text
     from tabmt.evaluation.evaluate import Evaluator
     from tabmt.evaluation.report.report import scores_as_text, write_report
     from tabmt.rules.rule import load_rules
 
-    _check_outputs(json_file, report_file, figures_folder, embed)
+    _prepare_figures(figures_folder, embed)
+    inputs = [*synthetic, train, test, valid, schema, rules_file, catboost_file, embed, front_file]
+    check_outputs(_outputs(json_file, report_file, figures_folder), inputs, force=force)
     front, pictures = None, []
     if front_file is not None:
         from tabmt.search.charts import front_pictures
@@ -104,10 +109,11 @@ def evaluate(
         log.warning(note)
     names = _table_names(synthetic)
     tables = [evaluator.evaluate(path, name) for path, name in zip(synthetic, names, strict=True)]
-    click.echo(scores_as_text([table.evaluation for table in tables]))
+    text = scores_as_text([table.evaluation for table in tables])
+    click.echo(printable(text, keep="\n"))
     if json_file is not None:
         content = [table.evaluation.to_json() for table in tables]
-        write_text(Path(json_file), json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        write_text(Path(json_file), json_text(content, indent=2) + "\n")
     if report_file is not None:
         write_report(evaluator, tables, report_file, front, pictures)
         log.info("wrote the report to %s", report_file)
@@ -118,21 +124,25 @@ def evaluate(
             log.info("wrote %s", path)
 
 
-def _check_outputs(
-    json_file: str | None, report_file: str | None, figures_folder: str | None, embed: str | None
-) -> None:
-    """See that everything can be written: before the work, not after it."""
-    from tabmt.data.files import make_folder
+def _prepare_figures(folder: str | None, embed: str | None) -> None:
+    """See that figures can be drawn: before the work, not after it."""
     from tabmt.evaluation.report import charts, figures
 
-    for path in (json_file, report_file):
-        if path is not None and not Path(path).parent.is_dir():
-            raise UserError(f"There is no folder {str(Path(path).parent)!r} to write into.")
-    if figures_folder is not None:
+    if folder is not None:
         charts.converter()
         if embed is not None:
             figures.pacmap()
-        make_folder(Path(figures_folder))
+        make_folder(Path(folder))
+
+
+def _outputs(json_file: str | None, report_file: str | None, folder: str | None) -> list[Output]:
+    outputs = [] if json_file is None else [Output(json_file, "scores")]
+    if report_file is not None:
+        outputs.append(Output(report_file, "report"))
+    if folder is not None:
+        figures = ("correlation_errors.svg", "manifold.svg")
+        outputs += [Output(Path(folder) / name, "SVG") for name in figures]
+    return outputs
 
 
 def _table_names(paths: Sequence[str]) -> list[str]:
@@ -152,7 +162,8 @@ def _table_names(paths: Sequence[str]) -> list[str]:
 )
 @click.option("--minutes", type=float, default=1.0, show_default=True, help="maximum training time")
 @click.option("--seed", type=int, default=0, show_default=True, help="random seed")
-def demo(output: str, minutes: float, seed: int) -> None:
+@force_option
+def demo(output: str, minutes: float, seed: int, force: bool) -> None:
     """Fit, sample and evaluate an embedded real table.
 
     The table is about penguins. A random quarter of its rows is kept for the evaluation.
@@ -161,7 +172,7 @@ def demo(output: str, minutes: float, seed: int) -> None:
     Example:
       tabmt demo -o demo
     """
-    from tabmt.data.files import make_folder, read_file, write_file
+    from tabmt.data.files import read_file, write_file
     from tabmt.data.typed_columns import in_schema_types
     from tabmt.demo import penguins, side_by_side, split
     from tabmt.estimator import TabMT
@@ -172,6 +183,10 @@ def demo(output: str, minutes: float, seed: int) -> None:
     fidelity.catboost()  # what is not installed is said before training, not after it
     folder = Path(output)
     make_folder(folder)
+    if any(folder.iterdir()) and not (folder / "penguins.tabmt").exists() and not force:
+        raise UserError(
+            f"The folder {output!r} contains other files; use an empty folder, or --force."
+        )
     train, test = split(folder, seed)
     real, _ = read_file(train)
     name = Path(penguins()).name

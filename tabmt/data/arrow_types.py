@@ -6,6 +6,8 @@ import pyarrow as pa
 
 from tabmt.errors import UserError
 
+MOST_TYPE = 200  # characters of the name of a type
+
 
 def is_text(dtype: pa.DataType) -> bool:
     return bool(
@@ -69,12 +71,17 @@ def plain_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 def parse_type(text: str) -> pa.DataType:
     """The Arrow type that prints as `text`. Covers the flat types that tables hold."""
+    if len(text) > MOST_TYPE:
+        raise UserError(f"{text[:20] + '...'!r} is not a column type that TabMT knows.")
     if match := re.fullmatch(r"dictionary<values=(.+), indices=(u?int\d+), ordered=([01])>", text):
         return pa.dictionary(parse_type(match[2]), parse_type(match[1]), match[3] == "1")
     if match := re.fullmatch(r"timestamp\[(s|ms|us|ns)(?:, tz=(.+))?\]", text):
-        return pa.timestamp(match[1], tz=match[2])
+        return pa.timestamp(match[1], tz=match[2])  # the zone is checked where it is used
     if match := re.fullmatch(r"decimal(32|64|128|256)\((\d+), (-?\d+)\)", text):
-        return getattr(pa, f"decimal{match[1]}")(int(match[2]), int(match[3]))
+        precision, scale = int(match[2]), int(match[3])
+        if not 1 <= precision <= 76 or abs(scale) > 76:
+            raise UserError(f"{text!r} is not a column type that TabMT knows.")
+        return getattr(pa, f"decimal{match[1]}")(precision, scale)
     try:
         return pa.type_for_alias({"date32[day]": "date32", "date64[ms]": "date64"}.get(text, text))
     except ValueError as error:

@@ -25,7 +25,7 @@ from tabmt.data import files, frames
 from tabmt.data.arrow_types import check_learnable
 from tabmt.data.schema import Source, SourceKind
 from tabmt.errors import UserError
-from tabmt.tokens import TemporaryFolder
+from tabmt.writing import TemporaryFolder, replacing
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class Files(Dataset):
             return InMemory(*files.read_file(self.paths[0]))
         if self._kind == "parquet":
             return ParquetFiles(self.paths, self.paths)
-        folder = TemporaryFolder()
+        folder = TemporaryFolder("a copy of a table, which is read column by column")
         copies = []
         for number, path in enumerate(self.paths):
             log.info("reading %s", path)
@@ -322,7 +322,7 @@ def _copy_to_parquet(path: Path, target: Path) -> None:
     tables = files.rechunk(files.read_batches(path), COPIED_ROWS)
     first = next(tables)  # a file without rows has one empty table
     with (
-        files.replacing(target) as temporary,  # says so if $TMPDIR is full
+        replacing(target) as temporary,  # says so if $TMPDIR is full
         pyarrow.parquet.ParquetWriter(temporary, first.schema) as writer,
     ):
         writer.write_table(first)

@@ -38,7 +38,7 @@ from tabmt.data.missing import (
 )
 from tabmt.data.overrides import EDITABLE, Overrides, parse_overrides
 from tabmt.data.relations.find import find_rules
-from tabmt.data.schema import Column, Kind, Schema, SchemaRules, check_names
+from tabmt.data.schema import MOST_TEXT, Column, Kind, Schema, SchemaRules, check_names
 from tabmt.data.typed_columns import TypedColumn, declared_categories, parse_column
 from tabmt.data.units import find_decimals, raw_values, time_step, time_too_wide, too_wide
 from tabmt.errors import UserError
@@ -142,6 +142,7 @@ def check_not_empty(dataset: Dataset) -> None:
 def _infer_column(
     name: str, array: pa.ChunkedArray, inference: Inference, entries: Mapping[str, Any]
 ) -> TypedColumn:
+    _check_length(name, array)
     reading = _find_reading(name, array, entries, inference.overrides.missing_text)
     entries = _without_outdated(name, array, inference, entries, reading)
     check_learnable(name, array.type)
@@ -184,6 +185,17 @@ def _infer_column(
     set_by_user = tuple(key for key in EDITABLE if chosen[key] or key in before)
     column = dataclasses.replace(column, set_by_user=set_by_user)
     return TypedColumn(column, values, declared_categories(array, values.type))
+
+
+def _check_length(name: str, array: pa.ChunkedArray) -> None:
+    """Refuse text that no sample could hold many times."""
+    if is_text(value_type(array.type)):
+        lengths = pc.binary_length(array.cast(value_type(array.type)))
+        if (longest := pc.max(lengths).as_py() or 0) > MOST_TEXT:
+            raise UserError(
+                f"Column {name!r} has a cell of {longest:,} bytes; TabMT learns text of up to "
+                f"{MOST_TEXT:,}. Shorten the cells, or remove the column."
+            )
 
 
 FIXED = ("dtype", "time_step", "format")  # a schema file repeats them, but cannot change them

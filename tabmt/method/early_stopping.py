@@ -65,6 +65,10 @@ class ValidationSet:
         # All patterns of a row belong to one group, or the groups would not be independent.
         return cls(chosen, pattern, math.ceil(len(chosen) / repeats / GROUPS) * repeats)
 
+    @property
+    def groups(self) -> int:
+        return math.ceil(len(self.tokens) / self.group_size)
+
     def losses(self, net: Network) -> list[float]:
         """Mean nats per predicted cell, for each of the groups of rows."""
         means = []

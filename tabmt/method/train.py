@@ -72,6 +72,7 @@ def train(
     validation = ValidationSet.choose(
         valid_tokens, tokens, net, seed=seed, column_order=column_order
     )
+    _check_resumed(state, validation)
     check_every = steps_per_check(config, len(tokens))
     batches = _batches(tokens, valid_tokens, config, seed, state)
     try:
@@ -478,6 +479,16 @@ def _check_processes(config: TrainConfig, processes: Group) -> None:
         raise UserError(
             f"batch_size is {config.batch_size}, but must be at least the number of processes, "
             f"{processes.size}."
+        )
+
+
+def _check_resumed(state: TrainState, validation: ValidationSet | None) -> None:
+    """A resumed run compares validation losses with those of the run before, group by group."""
+    best = state.early_stopping.best_losses
+    groups = 0 if validation is None else validation.groups
+    if best and len(best) != groups:
+        raise TrainingError(
+            "The checkpoint has losses of other validation rows; delete it to start again."
         )
 
 

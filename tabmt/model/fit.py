@@ -32,7 +32,8 @@ from tabmt.model.fitted_model import FittedModel, new_network, order_of_columns
 from tabmt.model.model_card import ModelCard, Settings
 from tabmt.rules.enforce import RuleSet
 from tabmt.seeds import derive, numpy_stream
-from tabmt.tokens import TemporaryFolder, TokenStore
+from tabmt.tokens import TokenStore
+from tabmt.writing import TemporaryFolder
 
 log = logging.getLogger(__name__)
 
@@ -158,7 +159,8 @@ def _encode_large(
     """A table larger than memory, encoded into a folder by the first of several processes."""
     group = Group.current()
     is_first = group.rank == 0
-    temporary = TemporaryFolder() if options.store is None and is_first else None
+    holds = "the rows of a table as numbers, for training"
+    temporary = TemporaryFolder(holds) if options.store is None and is_first else None
     folder = options.store if temporary is None else temporary.path
     mistake = ""
     if is_first:
@@ -198,8 +200,11 @@ def _log_unused(options: FitOptions) -> None:
 def _check_codec(codec: TableCodec) -> None:
     """Store and decode one row: what cannot be sampled is found before training, not after."""
     arrays, entries = codec.to_parts()
-    stored = TableCodec.from_parts(codec.schema, arrays, json.loads(json.dumps(entries)))
-    stored.decode(np.zeros((1, len(codec.token_columns)), np.int64), seed=0)
+    try:
+        stored = TableCodec.from_parts(codec.schema, arrays, json.loads(json.dumps(entries)))
+        stored.check()
+    except ValueError as error:
+        raise UserError(f"The table cannot be learned, because {error}.") from error
 
 
 # --- training ------------------------------------------------------------------------------
@@ -222,7 +227,7 @@ def _train(
     counts = training_rows.counts(net.sizes)
     net.output.sample_codes_in_loss(counts, settings.train.sampled_codes)
     table = "" if options.checkpoint is None else table_fingerprint(tokens, codec.schema)
-    run, config = _read_run(options, settings, table, seed)
+    run, config = _read_run(options, settings, table, seed, net)
     threads, reason = devices.pick_threads(config.threads)
     log.info("computing with %d thread%s: %s", threads, "s" * (threads != 1), reason)
     with devices.threads(threads):
@@ -274,7 +279,7 @@ def _start_network(
 
 
 def _read_run(
-    options: FitOptions, settings: Settings, table: str, seed: int
+    options: FitOptions, settings: Settings, table: str, seed: int, net: Network
 ) -> tuple[SavedRun | None, TrainConfig]:
     """The unfinished run to resume, if any, and how to train."""
     config = settings.train
@@ -282,7 +287,7 @@ def _read_run(
         return None, config
     if options.checkpoint is None:
         raise UserError("resume needs a checkpoint (the file to which an earlier fit was saved).")
-    run, before = read_checkpoint(options.checkpoint, settings, table, seed)
+    run, before = read_checkpoint(options.checkpoint, settings, table, seed, net.state_dict())
     # Other numbers of threads and other number formats may give other bits.
     if config.threads is None:
         config = dataclasses.replace(config, threads=before.threads)

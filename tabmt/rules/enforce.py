@@ -27,7 +27,7 @@ from tabmt.conditions.selections import Selections
 from tabmt.data.plain_values import plain_values
 from tabmt.data.schema import Schema, unknown_column
 from tabmt.errors import UserError
-from tabmt.rules.rule import Rule
+from tabmt.rules.rule import Rule, check_count
 from tabmt.tokens import MASK, TokenStore
 
 log = logging.getLogger(__name__)
@@ -110,6 +110,7 @@ def _combinations(rule: Rule, codec: TableCodec, tokens: TokenStore) -> np.ndarr
 
 def parse_rules(schema: Schema) -> tuple[Rule, ...]:
     """The rules of a schema, checked against its columns."""
+    check_count(schema.rules)
     rules = tuple(Rule.parse(name, text) for name, text in schema.rules.items())
     for rule in rules:
         for name in rule.columns:

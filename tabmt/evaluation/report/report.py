@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tabmt.data.files import write_text
 from tabmt.errors import UserError, not_installed
 from tabmt.evaluation.evaluate import EvaluatedTable, Evaluator
 from tabmt.evaluation.metrics import fidelity
 from tabmt.evaluation.metrics.encoder import EncodedTable
 from tabmt.evaluation.report import charts, figures
 from tabmt.evaluation.results import Evaluation, Score
+from tabmt.writing import write_text
 
 MOST_COLUMNS = 60  # with a picture
 MOST_BARS = 10
