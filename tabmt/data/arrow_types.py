@@ -3,9 +3,12 @@
 import re
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tabmt.errors import UserError
 
+FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31, from 1970-01-01
+LONGEST_DAYS = 999_999_999  # of a duration
 MOST_TYPE = 200  # characters of the name of a type
 
 
@@ -46,6 +49,30 @@ def check_learnable(name: str, dtype: pa.DataType) -> None:
         raise UserError(
             f"Column {name!r} has type {dtype}, but TabMT learns numbers, text, booleans, dates "
             "and times. Convert the column to text, or remove it."
+        )
+
+
+def check_times(name: str, values: pa.Array | pa.ChunkedArray) -> None:
+    """Refuse dates and times that calendars do not have, which files can hold all the same."""
+    dtype = value_type(values.type)
+    if not is_time(dtype) or pa.types.is_dictionary(values.type):
+        return
+    ends = pc.min_max(values.cast(storage_type(dtype))).as_py()
+    if ends["min"] is None:
+        return
+    unit = "D" if pa.types.is_date32(dtype) else "ms" if pa.types.is_date64(dtype) else dtype.unit
+    per_day = {"D": 1, "s": 86_400, "ms": 86_400_000}.get(
+        unit, 86_400 * 10 ** (6 + 3 * (unit == "ns"))
+    )
+    low, high = FIRST_DAY * per_day, (LAST_DAY + 1) * per_day - 1
+    if pa.types.is_time(dtype):
+        low, high = 0, per_day - 1
+    elif pa.types.is_duration(dtype):
+        low, high = -LONGEST_DAYS * per_day, LONGEST_DAYS * per_day
+    if ends["min"] < low or ends["max"] > high:
+        allowed = "within a day" if pa.types.is_time(dtype) else "in the years 1 to 9999"
+        raise UserError(
+            f"Column {name!r} has {dtype} values that are not {allowed}; remove or repair them."
         )
 
 

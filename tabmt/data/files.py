@@ -12,7 +12,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -98,7 +98,7 @@ def read_file(path: Path) -> tuple[pa.Table, Source]:
         if kind == "csv":
             return _open_csv(path, pyarrow.csv.read_csv), Source("csv")
         if kind == "parquet":
-            table = pyarrow.parquet.read_table(path)
+            table = checked(pyarrow.parquet.read_table(path, page_checksum_verification=True))
         else:
             with pa.memory_map(str(path)) as file:
                 table = pa.Table.from_batches(_ipc_batches(file))
@@ -127,11 +127,12 @@ def read_batches(path: Path) -> Iterator[pa.Table]:
                 for batch in reader:
                     yield pa.Table.from_batches([batch])
         elif kind == "parquet":
-            with pyarrow.parquet.ParquetFile(path) as file:
+            with open_parquet(path) as file:
                 schema = file.schema_arrow
                 index = unnamed_index_columns(schema)
                 yield schema.empty_table().drop_columns(index)
                 for batch in file.iter_batches(batch_size=READ_ROWS):
+                    checked(batch)
                     yield pa.Table.from_batches([batch], schema).drop_columns(index)
         else:
             with pa.memory_map(str(path)) as file:
@@ -139,6 +140,27 @@ def read_batches(path: Path) -> Iterator[pa.Table]:
                 index = unnamed_index_columns(batches[0].schema)
                 for batch in batches:
                     yield pa.Table.from_batches([batch]).drop_columns(index)
+
+
+def open_parquet(path: Path) -> Any:
+    """A Parquet file whose pages are compared with their checksums, if it has some."""
+    return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+
+
+def parquet_writer(path: Path, schema: pa.Schema) -> Any:
+    return pyarrow.parquet.ParquetWriter(str(path), schema, write_page_checksum=True)
+
+
+Checked = TypeVar("Checked", pa.Table, pa.RecordBatch, pa.ChunkedArray)
+
+
+def checked(data: Checked) -> Checked:
+    """The same data, if its offsets, indices and texts are valid; Arrow itself does not look at all
+    that it reads. Raises what `reading` turns into a sentence."""
+    if not isinstance(data, pa.ChunkedArray):
+        data.schema.names  # noqa: B018  raises UnicodeDecodeError if they are no text
+    data.validate(full=True)
+    return data
 
 
 def rechunk(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
@@ -166,7 +188,8 @@ def _ipc_batches(file: Any) -> list[pa.RecordBatch]:
         file.seek(0)
         reader = pyarrow.ipc.open_stream(file)
         batches = list(reader)
-    return batches or [pa.RecordBatch.from_pylist([], reader.schema)]
+    batches = batches or [pa.RecordBatch.from_pylist([], reader.schema)]
+    return [checked(batch) for batch in batches]
 
 
 def _open_csv(path: Path, opener: Callable[..., Any]) -> Any:
@@ -259,7 +282,7 @@ def write_file(
             with pa.output_stream(str(temporary), compression=compression) as file:
                 CsvWriter(file, schema, delimiter, escape_formulas).write(tables)
         elif kind == "parquet":
-            with pyarrow.parquet.ParquetWriter(str(temporary), schema.arrow) as writer:
+            with parquet_writer(temporary, schema.arrow) as writer:
                 for table in tables:
                     writer.write_table(table)
         else:

@@ -28,6 +28,12 @@ def to_arrow(table: Any) -> tuple[pa.Table, Source]:
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if isinstance(table, pa.Table):
+        try:
+            table.validate(full=True)
+        except pa.ArrowException as error:
+            raise UserError(
+                f"The Arrow table is not valid: {str(error).splitlines()[0]}"
+            ) from error
         return drop_pandas_index(table), Source("arrow", pandas_metadata(table.schema))
     package = type(table).__module__.partition(".")[0]
     if package in ("pandas", "polars") and type(table).__name__ == "Series":

@@ -21,6 +21,7 @@ from tabmt.config import CodecConfig
 from tabmt.data import text_formats
 from tabmt.data.arrow_types import (
     check_learnable,
+    check_times,
     is_number,
     is_text,
     is_time,
@@ -143,6 +144,7 @@ def _infer_column(
     name: str, array: pa.ChunkedArray, inference: Inference, entries: Mapping[str, Any]
 ) -> TypedColumn:
     _check_length(name, array)
+    check_times(name, array)
     reading = _find_reading(name, array, entries, inference.overrides.missing_text)
     entries = _without_outdated(name, array, inference, entries, reading)
     check_learnable(name, array.type)

@@ -65,7 +65,7 @@ class ImputeFile:
         number, path, row_group = piece
         dataset: Dataset = Files([path])
         if row_group is not None:
-            with files.reading(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
+            with files.reading(path, "parquet"), files.open_parquet(path) as file:
                 dataset = InMemory(file.read_row_group(row_group))
         rows = 0
 
@@ -195,7 +195,7 @@ def _check_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
         return
     try:
         before = read_json(path, "request")
-        differing = sorted(n for n in wanted | before if wanted.get(n) != before.get(n))
+        differing = sorted(n for n in {*wanted, *before} if wanted.get(n) != before.get(n))
     except UserError as error:
         raise UserError(f"{str(path)!r} is damaged; empty the folder to start again.") from error
     if differing:
