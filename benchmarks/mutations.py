@@ -251,22 +251,24 @@ class Workshop:
         front.save(self.folder / "front.json")
 
     def targets(self) -> list[Target]:
+        damaged, hostile, changed = self.damaged, self.hostile, self.changed_json
+        table = self.use_table
         return [
-            Target("damaged model", lambda rng: self.damaged("good.tabmt", self.use_model, rng)),
-            Target("damaged checkpoint", lambda rng: self.damaged("run.checkpoint", self.use_run, rng)),
-            Target("hostile model", lambda rng: self.hostile("model", self.use_model, rng)),
-            Target("hostile checkpoint", lambda rng: self.hostile("checkpoint", self.use_run, rng)),
-            Target("front", lambda rng: self.changed_json("front.json", self.use_front, rng)),
-            Target("schema", lambda rng: self.changed_json("schema.json", self.use_schema, rng)),
+            Target("damaged model", lambda r: damaged("good.tabmt", self.use_model, r)),
+            Target("damaged checkpoint", lambda r: damaged("run.checkpoint", self.use_run, r)),
+            Target("hostile model", lambda r: hostile("model", self.use_model, r)),
+            Target("hostile checkpoint", lambda r: hostile("checkpoint", self.use_run, r)),
+            Target("front", lambda r: changed("front.json", self.use_front, r)),
+            Target("schema", lambda r: changed("schema.json", self.use_schema, r)),
             Target("settings", self.settings),
-            Target("damaged store", lambda rng: self.store(rng, hostile=False)),
-            Target("hostile store", lambda rng: self.store(rng, hostile=True)),
-            Target("CSV", lambda rng: self.damaged("table.csv", self.use_table, rng, own=False)),
-            Target("Parquet", lambda rng: self.damaged("table.parquet", self.use_table, rng, own=False)),
-            Target("Arrow", lambda rng: self.damaged("table.arrow", self.use_table, rng, own=False)),
+            Target("damaged store", lambda r: self.store(r, hostile=False)),
+            Target("hostile store", lambda r: self.store(r, hostile=True)),
+            Target("CSV", lambda r: damaged("table.csv", table, r, own=False)),
+            Target("Parquet", lambda r: damaged("table.parquet", table, r, own=False)),
+            Target("Arrow", lambda r: damaged("table.arrow", table, r, own=False)),
             Target("conditions", self.conditions),
             Target("rules", self.rules),
-        ]  # fmt: skip
+        ]
 
     def _write(self, name: str, content: bytes) -> Path:
         path = self.folder / f"changed-{name}"
@@ -350,8 +352,10 @@ class Workshop:
         return WORKS
 
     def rules(self, rng: random.Random) -> str:
-        words = ("matches(city,'(a*)*b')", "'a'*9999999999", " and ", "is missing", "group", "9**9",
-                 "lambda: 1", "[1]*10**9", "`x`", "\\", "((", "{0,1000}", "exactly_one(")  # fmt: skip
+        words = (
+            "matches(city,'(a*)*b')", "'a'*9999999999", " and ", "is missing", "group", "9**9",
+            "((", "lambda: 1", "[1]*10**9", "`x`", "\\", "{0,1000}", "exactly_one(",
+        )  # fmt: skip
         text = damage_text(rng.choice(RULES), rng, words)
         if rng.random() < 0.3:
             path = self._write("rules.json", json.dumps({"a": text}).encode())

@@ -79,6 +79,10 @@ class AnyOrderNetwork(nn.Module):
         self.precision: BlockPrecision = "float32"  # while it is trained
 
     @property
+    def heads(self) -> int:
+        return int(self.blocks[0].heads)
+
+    @property
     def sizes(self) -> tuple[int, ...]:
         """The number of codes of each column."""
         return self.embedding.sizes

@@ -21,14 +21,20 @@ from tabmt.data.infer import Inference, check_not_empty
 from tabmt.data.overrides import read_overrides
 from tabmt.data.typed_columns import TypedTable
 from tabmt.errors import UserError
+from tabmt.memory import available_memory
 from tabmt.method import devices
 from tabmt.method.calibrate_missing import calibrate_missing
 from tabmt.method.column_order import ColumnOrder
 from tabmt.method.distributed import Group
 from tabmt.method.networks import Network
-from tabmt.method.train import Progress, SavedRun, Summary, train
+from tabmt.method.train import Progress, SavedRun, Summary, train, training_bytes
 from tabmt.model.checkpoint import read_checkpoint, table_fingerprint, write_checkpoint
-from tabmt.model.fitted_model import FittedModel, new_network, order_of_columns
+from tabmt.model.fitted_model import (
+    FittedModel,
+    check_buffers,
+    new_network,
+    order_of_columns,
+)
 from tabmt.model.model_card import ModelCard, Settings
 from tabmt.rules.enforce import RuleSet
 from tabmt.seeds import derive, numpy_stream
@@ -223,7 +229,9 @@ def _train(
     log.info("computing on %s: %s", device, reason)
     valid = _validation_rows(len(tokens), settings.train.valid_share, seed)
     training_rows = tokens.subset(np.flatnonzero(~valid))
+    check_buffers(codec, settings.network)
     net = _start_network(codec, training_rows, card, options.continue_from).to(device)
+    _check_memory(net, str(device))
     counts = training_rows.counts(net.sizes)
     net.output.sample_codes_in_loss(counts, settings.train.sampled_codes)
     table = "" if options.checkpoint is None else table_fingerprint(tokens, codec.schema)
@@ -264,6 +272,17 @@ def _train(
         f" and trained them for {finish} more steps with all rows" if finish else "",
     )
     return net, card, summary
+
+
+def _check_memory(net: Network, device: str) -> None:
+    """Say before training, not in the middle of it, that a table is too wide for this machine."""
+    needed, free = training_bytes(net), available_memory()
+    if device == "cpu" and needed > free:
+        raise UserError(
+            f"Training {len(net.sizes):,} columns would need about {needed / 1e9:.1f} GB of memory, "
+            f"but {free / 1e9:.1f} GB are free. Use fewer columns, a smaller width, fewer heads or "
+            "less depth."
+        )
 
 
 def _start_network(
