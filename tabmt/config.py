@@ -463,6 +463,12 @@ def most_bins(max_bins: int | None, rows: int) -> int:
     return min(MOST_BINS, max(LEAST_BINS, rows // ROWS_PER_BIN))
 
 
+def setting_names() -> set[str]:
+    """The names of all settings of a fit, and of the seed."""
+    classes = (CodecConfig, NetworkConfig, TrainConfig, GenerationConfig)
+    return {"seed", *(item.name for one in classes for item in dataclasses.fields(one))}
+
+
 def check(config: Any) -> None:
     """Refuse values outside what each field allows, naming the field and the value."""
     for item in dataclasses.fields(config):

@@ -580,13 +580,15 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         other._model = dataclasses.replace(model, card=card)
         return other
 
-    def save(self, path: str | Path) -> None:
-        """Write the model as one file.
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write the model as one file, readable by its owner only.
+
+        A file that is not a model is not replaced, unless `force` is set.
 
         Example:
             >>> model.save("people.tabmt")
         """
-        save_model(self.model_, Path(path))
+        save_model(self.model_, Path(path), force=force)
 
     @classmethod
     def load(cls, path: str | Path) -> "TabMT":

@@ -6,8 +6,6 @@ For training, a `TokenStore` holds each row in the smallest integers that its co
 memory or in a file, so that tables larger than memory can be learned.
 """
 
-import shutil
-import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -28,14 +26,6 @@ INTEGERS = (np.int8, np.int16, np.int32, np.int64)  # signed, because MASK is -1
 def smallest_integer(codes: int) -> type[np.signedinteger[Any]]:
     """The smallest integer type that holds this many codes, and MASK."""
     return next(dtype for dtype in INTEGERS if codes - 1 <= np.iinfo(dtype).max)
-
-
-class TemporaryFolder:
-    """A temporary folder that is removed together with the last object that refers to it."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="tabmt-"))
-        weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
 
 
 def pack(columns: Iterable[np.ndarray], sizes: Sequence[int], rows: int) -> np.ndarray:
@@ -146,6 +136,14 @@ class TokenStore:
                 codes = block[name]
                 count += np.bincount(codes[codes != MASK], minlength=len(count))
         return counts
+
+    def check(self, sizes: Sequence[int]) -> None:
+        """See that every token is a code of its column, or MASK. Raises ValueError."""
+        for block in self.blocks():
+            for name, size in zip(self._names, sizes, strict=True):
+                codes = block[name]
+                if len(codes) and not (codes.min() >= MASK and codes.max() < size):
+                    raise ValueError("a token is no code of its column")
 
     def subset(self, rows: np.ndarray) -> "TokenStore":
         """These rows, by their numbers, in this order."""

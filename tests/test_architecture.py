@@ -13,9 +13,13 @@ BASE = {
     "errors",
     "fingerprint",
     "json_files",
+    "memory",
+    "outputs",
     "parallel",
+    "printable",
     "seeds",
     "tokens",
+    "writing",
 }  # single modules that all may use
 CHAIN = [  # a folder may import only from earlier lines
     {"data", "method"},

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tabmt.printable import printable
+
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
@@ -34,7 +36,7 @@ class MessageHandler(logging.Handler):
     """Prints log messages, above the progress bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        message = self.format(record)
+        message = printable(self.format(record))
         if _console is None:
             click.echo(message, err=True)
         else:
@@ -126,15 +128,21 @@ def report_files(rows: int | None) -> Callable[[int], None]:
     return report
 
 
+def _shown(cell: str) -> str:
+    """Text from a file, for a table of rich: without control characters, and without markup."""
+    from rich.markup import escape
+
+    return escape(printable(cell))
+
+
 def show_table(names: tuple[str, ...], rows: list[tuple[str, ...]], title: str) -> None:
     """A small table."""
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
-    grid = Table(*names, title=escape(title))
+    grid = Table(*(_shown(name) for name in names), title=_shown(title))
     for row in rows:
-        grid.add_row(*(escape(cell) for cell in row))
+        grid.add_row(*(_shown(cell) for cell in row))
     Console(stderr=True, highlight=False).print(grid)
 
 
@@ -174,14 +182,13 @@ def show_scan(name: str, scan: "FileScan") -> None:
 def show_model(name: str, model: "FittedModel") -> None:
     """How a model was fitted, and what it knows of each column, on standard output."""
     from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     from tabmt.model.stored_values import describe
 
     console = Console(highlight=False)
     for line in _model_lines(name, model):
-        console.print(line, markup=False)
+        console.print(printable(line), markup=False)
     console.print()
     heads = ("column", "kind", "type", "codes", "missing", "reason", "real values in the file")
     grid = Table(*heads, box=None, pad_edge=False)
@@ -191,7 +198,7 @@ def show_model(name: str, model: "FittedModel") -> None:
         codes = f"{coded.size:,}" if coded.has_tokens else "-"
         cells = (column.name, column.kind, column.dtype, codes, column.missing, column.reason,
                  held[column.name])  # fmt: skip
-        grid.add_row(*(escape(cell) for cell in cells))
+        grid.add_row(*(_shown(cell) for cell in cells))
     console.print(grid)
     schema = model.codec.schema
     if schema.rules:
@@ -199,7 +206,7 @@ def show_model(name: str, model: "FittedModel") -> None:
         rules = Table("rule", "origin", box=None, pad_edge=False)
         for name, text in schema.rules.items():
             origin = schema.found[name].reason if name in schema.found else "set in the schema"
-            rules.add_row(escape(text), escape(origin))
+            rules.add_row(_shown(text), _shown(origin))
         console.print(rules)
 
 

@@ -1,6 +1,5 @@
 """The commands that evaluate: evaluate, demo."""
 
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from tabmt.cli.console import show_table, training_progress
-from tabmt.cli.options import file_option
+from tabmt.cli.options import file_option, force_option
 from tabmt.errors import UserError
-from tabmt.json_files import read_json
+from tabmt.json_files import json_text, read_json
+from tabmt.outputs import Output, check_outputs
+from tabmt.printable import printable
+from tabmt.writing import make_folder, write_text
 
 if TYPE_CHECKING:
     from tabmt.evaluation.report.report import Picture
@@ -68,6 +70,7 @@ ABOVE_MAX_RISK = 1  # exit code
     help="write correlation_errors.svg and, with --embed, manifold.svg into this folder",
 )
 @file_option("--front", "front_file", help="front of `tabmt pareto search` to add to the report")
+@force_option
 def evaluate(
     synthetic: tuple[str, ...],
     train: str,
@@ -86,6 +89,7 @@ def evaluate(
     report_file: str | None,
     figures_folder: str | None,
     front_file: str | None,
+    force: bool,
 ) -> None:
     """Compare SYNTHETIC tables with real ones.
 
@@ -104,7 +108,10 @@ def evaluate(
     from tabmt.evaluation.report.report import write_report
     from tabmt.rules.rule import load_rules
 
-    _check_outputs(json_file, report_file, figures_folder, embed)
+    _prepare_figures(figures_folder, embed)
+    inputs = [*synthetic, train, test, valid, schema, rules_file, catboost_file, embed, model]
+    inputs.append(front_file)
+    check_outputs(_outputs(json_file, report_file, figures_folder), inputs, force=force)
     front, pictures = _load_front(front_file)
     evaluator = Evaluator.of(
         train,
@@ -143,16 +150,15 @@ def _print_scores(evaluations: "list[Evaluation]") -> None:
     """All scores, and the verdict on each table."""
     from tabmt.evaluation.report.report import scores_as_text, verdict
 
-    click.echo(scores_as_text(evaluations))
+    lines = [scores_as_text(evaluations)]
     for evaluation in evaluations:
-        click.echo("\n".join(("", f"Verdict on {evaluation.name}:", *verdict(evaluation))))
+        lines += ["", f"Verdict on {evaluation.name}:", *verdict(evaluation)]
+    click.echo(printable("\n".join(lines), keep="\n"))
 
 
 def _write_json(path: str, evaluations: "list[Evaluation]") -> None:
-    from tabmt.data.files import write_text
-
     content = [evaluation.to_json() for evaluation in evaluations]
-    write_text(Path(path), json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_text(Path(path), json_text(content, indent=2) + "\n")
 
 
 def _load_front(path: str | None) -> "tuple[Front | None, list[Picture]]":
@@ -166,21 +172,25 @@ def _load_front(path: str | None) -> "tuple[Front | None, list[Picture]]":
     return front, front_pictures(front)
 
 
-def _check_outputs(
-    json_file: str | None, report_file: str | None, figures_folder: str | None, embed: str | None
-) -> None:
-    """See that everything can be written: before the work, not after it."""
-    from tabmt.data.files import make_folder
+def _prepare_figures(folder: str | None, embed: str | None) -> None:
+    """See that figures can be drawn: before the work, not after it."""
     from tabmt.evaluation.report import charts, figures
 
-    for path in (json_file, report_file):
-        if path is not None and not Path(path).parent.is_dir():
-            raise UserError(f"There is no folder {str(Path(path).parent)!r} to write into.")
-    if figures_folder is not None:
+    if folder is not None:
         charts.converter()
         if embed is not None:
             figures.pacmap()
-        make_folder(Path(figures_folder))
+        make_folder(Path(folder))
+
+
+def _outputs(json_file: str | None, report_file: str | None, folder: str | None) -> list[Output]:
+    outputs = [] if json_file is None else [Output(json_file, "scores")]
+    if report_file is not None:
+        outputs.append(Output(report_file, "report"))
+    if folder is not None:
+        figures = ("correlation_errors.svg", "manifold.svg")
+        outputs += [Output(Path(folder) / name, "SVG") for name in figures]
+    return outputs
 
 
 def _table_names(paths: Sequence[str]) -> list[str]:
@@ -200,7 +210,8 @@ def _table_names(paths: Sequence[str]) -> list[str]:
 )
 @click.option("--minutes", type=float, default=1.0, show_default=True, help="maximum training time")
 @click.option("--seed", type=int, default=0, show_default=True, help="random seed")
-def demo(output: str, minutes: float, seed: int) -> None:
+@force_option
+def demo(output: str, minutes: float, seed: int, force: bool) -> None:
     """Fit, sample and evaluate an embedded real table.
 
     The table is about penguins. A random quarter of its rows is kept for the evaluation.
@@ -209,7 +220,7 @@ def demo(output: str, minutes: float, seed: int) -> None:
     Example:
       tabmt demo -o demo
     """
-    from tabmt.data.files import make_folder, read_file, write_file
+    from tabmt.data.files import read_file, write_file
     from tabmt.data.typed_columns import in_schema_types
     from tabmt.demo import penguins, side_by_side, split
     from tabmt.estimator import TabMT
@@ -220,6 +231,10 @@ def demo(output: str, minutes: float, seed: int) -> None:
     fidelity.catboost()  # what is not installed is said before training, not after it
     folder = Path(output)
     make_folder(folder)
+    if any(folder.iterdir()) and not (folder / "penguins.tabmt").exists() and not force:
+        raise UserError(
+            f"The folder {output!r} contains other files; use an empty folder, or --force."
+        )
     train, test = split(folder, seed)
     real, _ = read_file(train)
     name = Path(penguins()).name

@@ -1,7 +1,7 @@
 """The commands around fitting: schema, fit, info."""
 
-import json
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +9,12 @@ import click
 
 from tabmt.cli.console import is_main_process, show_model, show_scan, training_progress
 from tabmt.cli.options import (
-    INTERRUPTED,
     GroupedCommand,
     GroupedOption,
     engine_option,
+    exit_code,
     file_option,
+    force_option,
     given_on_command_line,
     model_to_write,
     options_from,
@@ -21,6 +22,9 @@ from tabmt.cli.options import (
 )
 from tabmt.config import CodecConfig, GenerationConfig, NetworkConfig, TrainConfig
 from tabmt.errors import UserError
+from tabmt.json_files import json_text
+from tabmt.outputs import Output, check_outputs
+from tabmt.writing import claimed, write_text
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +35,11 @@ log = logging.getLogger(__name__)
 @file_option(
     "--schema", "overrides", help="schema file with your changes, to check and show with the rest"
 )
+@force_option
 @options_from(CodecConfig, only=("missing", "few_values", "find_ids", "find_rules", "protect"))
-def schema(table: str, output: str | None, overrides: str | None, **settings: Any) -> None:
+def schema(
+    table: str, output: str | None, overrides: str | None, force: bool, **settings: Any
+) -> None:
     """Show the kind of each column of TABLE, and why.
 
     The result is JSON. Edit it and pass it to `fit --schema`; entries that you do not change may be
@@ -43,12 +50,13 @@ def schema(table: str, output: str | None, overrides: str | None, **settings: An
     Example:
       tabmt schema people.csv -o schema.json
     """
-    from tabmt.data.files import write_text
     from tabmt.data.infer import infer_schema
     from tabmt.data.overrides import read_overrides
 
+    if output is not None:
+        check_outputs([Output(output, "schema")], [table, overrides], force=force)
     found = infer_schema(table, config=CodecConfig(**settings), overrides=read_overrides(overrides))
-    text = json.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n"
+    text = json_text(found.to_json(), indent=2) + "\n"
     if output is None:
         click.echo(text, nl=False)
     else:
@@ -113,6 +121,13 @@ def schema(table: str, output: str | None, overrides: str | None, **settings: An
 @engine_option(
     "where to encode a table that does not fit in memory", cls=GroupedOption, group="Hardware"
 )
+@click.option(
+    "--force",
+    is_flag=True,
+    cls=GroupedOption,
+    group="Output",
+    help="replace an existing output even if it is a file of another format",
+)
 @options_from(CodecConfig, NetworkConfig, TrainConfig, GenerationConfig)
 def fit(
     table: str,
@@ -124,6 +139,7 @@ def fit(
     seed: int,
     store: str | None,
     engine: Any,
+    force: bool,
     **settings: Any,
 ) -> None:
     """Learn TABLE and write a model.
@@ -139,6 +155,41 @@ def fit(
     """
     target = model_to_write(output)
     checkpoint = target.with_name(target.name + ".checkpoint")
+    outputs = [Output(target, "model"), Output(checkpoint, "checkpoint")]
+    given = [table, schema_file, start, config_file]
+    check_outputs(outputs, given, folders=[] if store is None else [store], force=force)
+    is_main = is_main_process()
+    with claimed(target, "The output") if is_main else nullcontext():
+        _check_checkpoint(checkpoint, resume)
+        from tabmt.estimator import TabMT
+
+        if config_file is not None:
+            settings |= read_config(config_file, settings) | given_on_command_line(settings)
+        model = TabMT(seed=seed, **settings)
+        before = None if start is None else TabMT.load(start)
+        try:
+            with training_progress() as on_step:
+                model.fit(
+                    table,
+                    schema=schema_file,
+                    continue_from=before,
+                    checkpoint=checkpoint,
+                    resume=resume,
+                    store=store,
+                    engine=engine,
+                    on_step=on_step,
+                )
+        except KeyboardInterrupt as error:
+            if checkpoint.exists():
+                log.warning("Interrupted; run the same command with --resume to continue.")
+            raise SystemExit(exit_code(error)) from None
+        if is_main:  # of several processes, one writes
+            model.save(target, force=force)
+            checkpoint.unlink(missing_ok=True)
+            log.info("wrote %s", target)
+
+
+def _check_checkpoint(checkpoint: Path, resume: bool) -> None:
     if resume and not checkpoint.exists():
         raise UserError(f"There is no checkpoint to resume from: no file {str(checkpoint)!r}.")
     if checkpoint.exists() and not resume:
@@ -146,33 +197,6 @@ def fit(
             f"There is a checkpoint of an unfinished fit, {str(checkpoint)!r}. Continue it with "
             "--resume, or delete the file to start again."
         )
-    from tabmt.estimator import TabMT
-
-    is_main = is_main_process()
-    if config_file is not None:
-        settings |= read_config(config_file, settings) | given_on_command_line(settings)
-    model = TabMT(seed=seed, **settings)
-    before = None if start is None else TabMT.load(start)
-    try:
-        with training_progress() as on_step:
-            model.fit(
-                table,
-                schema=schema_file,
-                continue_from=before,
-                checkpoint=checkpoint,
-                resume=resume,
-                store=store,
-                engine=engine,
-                on_step=on_step,
-            )
-    except KeyboardInterrupt:
-        if checkpoint.exists():
-            log.warning("Interrupted; run the same command with --resume to continue.")
-        raise SystemExit(INTERRUPTED) from None
-    if is_main:  # of several processes, one writes
-        model.save(target)
-        checkpoint.unlink(missing_ok=True)
-        log.info("wrote %s", target)
 
 
 @click.command()
@@ -212,7 +236,7 @@ def info(model: str, as_json: bool, table: str | None, protect: int | None) -> N
             "schema": loaded.schema_.to_json(),
             "real_values": describe(loaded.model_),
         }
-        click.echo(json.dumps(everything, indent=2, ensure_ascii=False))
+        click.echo(json_text(everything, indent=2))
         return
     show_model(model, loaded.model_)
 

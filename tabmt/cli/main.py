@@ -7,9 +7,10 @@ once.
 """
 
 import logging
+import os
 import signal
-import sys
 import threading
+from typing import Any, NoReturn
 
 import click
 
@@ -17,11 +18,14 @@ from tabmt.cli.console import MessageHandler
 from tabmt.cli.evaluate import demo, evaluate
 from tabmt.cli.fit import fit, info, schema
 from tabmt.cli.netflow import netflow
-from tabmt.cli.options import Commands
+from tabmt.cli.options import Commands, Terminated
 from tabmt.cli.rows import complete, embed, impute, like, sample, score
 from tabmt.cli.search import pareto, tune
+from tabmt.writing import remove_abandoned_folders
 
-TERMINATED = 128 + signal.SIGTERM
+
+def _terminate(*_: Any) -> NoReturn:
+    raise Terminated
 
 
 @click.group(cls=Commands)
@@ -37,8 +41,9 @@ def main(quiet: bool) -> None:
       tabmt evaluate synthetic.csv --train train.csv --test test.csv --report report.html
     """
     if threading.current_thread() is threading.main_thread():
-        # How a cluster ends a job: temporary files are then removed as at any other exit.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+        signal.signal(signal.SIGTERM, _terminate)
+    os.umask(0o077)  # whatever is written holds rows, or what was learned from them
+    remove_abandoned_folders()
     handler = MessageHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     root = logging.getLogger("tabmt")

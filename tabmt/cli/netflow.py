@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tabmt.cli.options import file_option, file_to_write
-from tabmt.errors import UserError
+from tabmt.cli.options import file_option, force_option
+from tabmt.outputs import Output, check_outputs
+from tabmt.writing import write_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,8 +41,15 @@ def netflow() -> None:
     show_default=True, help="share of the flows for --valid",
 )  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="random seed of that split")
+@force_option
 def read(
-    files: tuple[str, ...], output: str, label: str, valid: str | None, share: float, seed: int
+    files: tuple[str, ...],
+    output: str,
+    label: str,
+    valid: str | None,
+    share: float,
+    seed: int,
+    force: bool,
 ) -> None:
     """Turn weekly FILES into the paper's sixteen fields.
 
@@ -51,11 +59,8 @@ def read(
     """
     from tabmt.netflow import write_fields
 
-    if valid is not None and Path(valid).resolve() == Path(output).resolve():
-        raise UserError(f"--valid and --output are the same file, {output!r}; use two files.")
-    for target in filter(None, (output, valid)):
-        if file_to_write(target).resolve() in [Path(file).resolve() for file in files]:
-            raise UserError(f"{target!r} is one of the files to read; write to another one.")
+    targets = [output] if valid is None else [output, valid]
+    check_outputs([Output.by_suffix(target) for target in targets], files, force=force)
     selected = None if label == ALL else label
     valid_share = share if valid else 0.0
     count = write_fields(output, files, label=selected, valid_share=valid_share, seed=seed)
@@ -73,7 +78,8 @@ def read(
     is_flag=True,
     help="include the seven invariants as rules, which generated rows then satisfy",
 )
-def schema(output: str | None, rules: bool) -> None:
+@force_option
+def schema(output: str | None, rules: bool, force: bool) -> None:
     """Write a schema in which every field is a category.
 
     That is what the paper does. With --rules, the file can also be passed to `tabmt evaluate
@@ -84,9 +90,10 @@ def schema(output: str | None, rules: bool) -> None:
       tabmt netflow schema -o flows.json
       tabmt netflow schema --rules -o invariants.json
     """
-    from tabmt.data.files import write_text
     from tabmt.netflow import schema as flow_schema
 
+    if output is not None:
+        check_outputs([Output(output, "schema")], [], force=force)
     text = json.dumps(flow_schema(rules), indent=2) + "\n"
     if output is None:
         click.echo(text, nl=False)
@@ -108,7 +115,10 @@ def schema(output: str | None, rules: bool) -> None:
 @click.option(
     "--attack-type", "attack", default="---", show_default=True, help="type of attack of all flows"
 )
-def write(table: str, output: str, week: datetime.datetime, label: str, attack: str) -> None:
+@force_option
+def write(
+    table: str, output: str, week: datetime.datetime, label: str, attack: str, force: bool
+) -> None:
     """Turn a TABLE of fields into a weekly file.
 
     \b
@@ -119,6 +129,7 @@ def write(table: str, output: str, week: datetime.datetime, label: str, attack: 
     from tabmt.netflow import to_flows, write_flows
     from tabmt.netflow.cidds import BATCH_ROWS
 
+    check_outputs([Output.by_suffix(output)], [table], force=force)
     rows = 0
 
     def flows() -> "Iterator[pa.Table]":

@@ -1,9 +1,13 @@
 """Options of the command line: generated from the settings, grouped, parsed and checked."""
 
+import contextlib
 import dataclasses
+import errno
 import os
+import signal
+import sys
 import tomllib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,8 +16,18 @@ from click.core import ParameterSource
 
 from tabmt.config import PRESETS, Engine
 from tabmt.errors import UserError
+from tabmt.json_files import InvalidDataError, check_depth, read_bounded
+from tabmt.printable import printable
 
-INTERRUPTED = 130
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+# A full or broken disk, a file system that is read-only: no mistake of the program.
+OUTSIDE_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE)
+NO_MEMORY = (
+    "There is not enough memory; use fewer rows or columns, a smaller batch_size or width, or a "
+    "machine with more memory."
+)
+MOST_CONFIG = 2**20  # bytes of a file of settings
 OTHER_SUFFIXES = (".json", ".toml", ".trials", ".svg", ".png", ".html")  # of files besides models
 
 
@@ -28,11 +42,44 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here an error can still be reported
+            return result
         except UserError as error:
-            raise OneSentence(str(error)) from error
-        except KeyboardInterrupt:
-            raise SystemExit(INTERRUPTED) from None
+            raise OneSentence(printable(str(error))) from error
+        except KeyboardInterrupt as error:
+            raise SystemExit(exit_code(error)) from None
+        except MemoryError as error:
+            raise OneSentence(NO_MEMORY) from error
+        except RuntimeError as error:
+            if "can't allocate memory" in str(error) or "out of memory" in str(error):
+                raise OneSentence(NO_MEMORY) from error  # PyTorch's way to say so
+            raise
+        except BrokenPipeError:
+            raise  # `| head` has seen enough
+        except OSError as error:
+            if error.errno not in OUTSIDE_FAULTS:
+                raise
+            what = "Standard output" if error.filename is None else repr(str(error.filename))
+            close_stdout()
+            message = f"{what} cannot be written or read: {error.strerror}."
+            raise OneSentence(printable(message)) from error
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, by which a cluster ends a job: everything ends as it does after Ctrl-C."""
+
+
+def exit_code(interrupt: KeyboardInterrupt) -> int:
+    return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
+
+
+def close_stdout() -> None:
+    """Let nothing be written at the end of the process to an output that takes no more."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
 
 
 class GroupedOption(click.Option):
@@ -114,50 +161,46 @@ def threads_option(command: Any) -> Any:
     return threads(command)
 
 
+def formulas_option(command: Any) -> Any:
+    """--escape-formulas, for commands that write rows with text."""
+    escape = click.option(
+        "--escape-formulas",
+        is_flag=True,
+        help="in CSV, put ' before text that a spreadsheet would run as a formula (= + - @)",
+    )
+    return escape(command)
+
+
 # --- files ---------------------------------------------------------------------------------
 
 
-def file_to_write(output: str, suffixes: tuple[str, ...] = ()) -> Path:
-    """See that a file can be written: before the work, not after it."""
-    target = Path(output)
-    if not target.parent.is_dir():
-        raise UserError(f"There is no folder {str(target.parent)!r} to write {target.name!r} into.")
-    if target.is_dir():
-        raise UserError(f"{output!r} is a folder; give the name of a file to write.")
-    if suffixes and target.suffix not in suffixes:
+def force_option(command: Any) -> Any:
+    """--force, for commands that write files."""
+    force = click.option(
+        "--force",
+        is_flag=True,
+        help="replace an existing output even if it is a file of another format",
+    )
+    return force(command)
+
+
+def with_suffix(output: str, suffixes: tuple[str, ...]) -> Path:
+    """The name of a file whose extension says its format."""
+    if Path(output).suffix not in suffixes:
         raise UserError(f"{output!r} must end in {' or '.join(suffixes)}.")
-    probe = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UserError(f"{output!r} cannot be written: {error.strerror}.") from error
-    return target
+    return Path(output)
 
 
 def model_to_write(output: str) -> Path:
     """A model that took the name of a table would replace it, and the table would be lost."""
     from tabmt.data.files import SUFFIXES
 
-    target = file_to_write(output)
+    target = Path(output)
     if target.name.lower().endswith((*SUFFIXES, *OTHER_SUFFIXES)):
         raise UserError(
             f"{output!r} has the extension of another file format; call the model NAME.tabmt."
         )
     return target
-
-
-def keep_apart(written: Sequence[str], given: Sequence[str | None]) -> None:
-    """No file that a command writes may be another of them, or one of its inputs."""
-    used = {Path(name).resolve() for name in given if name is not None}
-    for name in written:
-        path = Path(name).resolve()
-        if path in used:
-            raise UserError(
-                f"{name!r} is used twice: this command also reads or writes it. Choose another "
-                "output."
-            )
-        used.add(path)
 
 
 # --- values --------------------------------------------------------------------------------
@@ -213,23 +256,25 @@ def read_config(path: str, allowed: Collection[str]) -> dict[str, Any]:
     """Settings from a TOML file that `tabmt tune` or a person wrote, or one of the presets."""
     if path in PRESETS:
         return dict(PRESETS[path])
-    try:
-        with open(path, "rb") as file:
-            settings = tomllib.load(file)
-    except FileNotFoundError as error:
+    if not Path(path).exists():
         raise UserError(
             f"There is no settings file {path!r}; give a TOML file, or one of the presets: "
             f"{', '.join(PRESETS)}."
+        )
+    try:
+        settings = tomllib.loads(read_bounded(path, "settings", MOST_CONFIG).decode("utf-8"))
+        check_depth(settings)
+    except RecursionError as error:
+        raise UserError(
+            f"The settings file {path!r} is not valid TOML: it is nested too deeply."
         ) from error
-    except OSError as error:
-        raise UserError(f"The settings file {path!r} cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, InvalidDataError) as error:
         raise UserError(f"The settings file {path!r} is not valid TOML: {error}.") from error
     for name in settings:
         if name not in allowed:
             raise UserError(
-                f"The settings file {path!r} has {name!r}, which is not a setting; the settings "
-                f"are: {', '.join(allowed)}."
+                f"The settings file {path!r} has {name[:80]!r}, which is not a setting; the "
+                f"settings are: {', '.join(allowed)}."
             )
     return settings
 

@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -12,6 +13,8 @@ from tabmt.cli.console import report_files, report_rows
 from tabmt.cli.options import (
     engine_option,
     file_option,
+    force_option,
+    formulas_option,
     options_from,
     parse_draw_options,
     parse_keep,
@@ -19,6 +22,7 @@ from tabmt.cli.options import (
 )
 from tabmt.config import DrawOptions, Engine, Imputation, SampleOptions
 from tabmt.errors import UserError
+from tabmt.outputs import Output, check_outputs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,23 +42,36 @@ def _load(model: str, threads: int | None) -> "TabMT":
     return loaded
 
 
-def _write(model: "TabMT", output: str, batches: "Iterator[pa.Table]", rows: int | None) -> None:
+def _write(
+    model: "TabMT",
+    output: str,
+    batches: "Iterator[pa.Table]",
+    rows: int | None,
+    *,
+    escape_formulas: bool,
+) -> None:
     """Write rows as they are made."""
     from tabmt.data import files
 
-    files.write_file(output, model.schema_, report_rows(batches, rows))
+    reported = report_rows(batches, rows)
+    files.write_file(output, model.schema_, reported, escape_formulas=escape_formulas)
     if output != files.STDOUT:
         log.info("wrote %s", output if rows is None else f"{rows:,} rows to {output}")
 
 
-def _check_output(output: str) -> None:
-    """See that the name of a file says its format: before the work, not after it."""
+def _check_output(output: str, inputs: Sequence[str], *, force: bool, draws: int = 0) -> None:
+    """See that an output can be written, and its name says its format: before the work."""
     from tabmt.data import files
 
     if output.endswith(("/", os.sep)) or Path(output).is_dir():
         raise UserError(f"The output {output!r} is a folder, but this command writes a file.")
-    if output != files.STDOUT:
-        files.file_kind(Path(output))
+    if output == files.STDOUT:
+        if sys.stdout is None:
+            raise UserError("Standard output is closed; name a file with --output.")
+        return
+    files.file_kind(Path(output))
+    names = [files.numbered(output, draw + 1) for draw in range(draws)] or [output]
+    check_outputs([Output.by_suffix(name) for name in names], inputs, force=force)
 
 
 def _is_folder(output: str, engine: Engine) -> bool:
@@ -81,8 +98,17 @@ def _is_folder(output: str, engine: Engine) -> bool:
 @options_from(SampleOptions)
 @threads_option
 @engine_option("where to generate the files of an output folder")
+@formulas_option
+@force_option
 def sample(
-    model: str, rows: int, output: str, threads: int | None, engine: Engine, **options: Any
+    model: str,
+    rows: int,
+    output: str,
+    threads: int | None,
+    engine: Engine,
+    escape_formulas: bool,
+    force: bool,
+    **options: Any,
 ) -> None:
     """Generate new rows from MODEL.
 
@@ -101,14 +127,18 @@ def sample(
         raise UserError(
             "A folder of files needs --seed, so that an interrupted command can be continued."
         )
+    if is_folder:
+        check_outputs([], [model], folders=[output])
+    else:
+        _check_output(output, [model], force=force)
     loaded = _load(model, threads)
     options = parse_draw_options(options, loaded.schema_.names)
     if is_folder:
         loaded.sample_to(output, rows, engine=engine, on_file=report_files(rows), **options)
         log.info("wrote %s rows to %s", f"{rows:,}", output)
         return
-    _check_output(output)
-    _write(loaded, output, loaded.sample_batches(rows, **options), rows)
+    batches = loaded.sample_batches(rows, **options)
+    _write(loaded, output, batches, rows, escape_formulas=escape_formulas)
 
 
 @click.command()
@@ -117,7 +147,17 @@ def sample(
 @file_option("--output", "-o", default="-", help=f"{FILE}  [default: -]")
 @options_from(DrawOptions)
 @threads_option
-def complete(model: str, table: str, output: str, threads: int | None, **options: Any) -> None:
+@formulas_option
+@force_option
+def complete(
+    model: str,
+    table: str,
+    output: str,
+    threads: int | None,
+    escape_formulas: bool,
+    force: bool,
+    **options: Any,
+) -> None:
     """Generate the rest of partly given rows.
 
     Missing cells of TABLE, and columns that it does not have, are generated; known cells stay as
@@ -128,10 +168,11 @@ def complete(model: str, table: str, output: str, threads: int | None, **options
     Example:
       tabmt complete people.tabmt half_known.csv -o completed.csv
     """
+    _check_output(output, [model, table], force=force)
     loaded = _load(model, threads)
     options = parse_draw_options(options, loaded.schema_.names)
-    _check_output(output)
-    _write(loaded, output, loaded.complete_batches(table, **options), None)
+    batches = loaded.complete_batches(table, **options)
+    _write(loaded, output, batches, None, escape_formulas=escape_formulas)
 
 
 @click.command()
@@ -151,6 +192,8 @@ def complete(model: str, table: str, output: str, threads: int | None, **options
 @file_option("--output", "-o", default="-", help=f"{FILE}  [default: -]")
 @options_from(DrawOptions)
 @threads_option
+@formulas_option
+@force_option
 def like(
     model: str,
     table: str,
@@ -158,6 +201,8 @@ def like(
     keep: str,
     output: str,
     threads: int | None,
+    escape_formulas: bool,
+    force: bool,
     **options: Any,
 ) -> None:
     """Generate rows like those of TABLE.
@@ -169,11 +214,11 @@ def like(
     Example:
       tabmt like people.tabmt people.csv --keep group,height -n 100 -o similar.csv
     """
+    _check_output(output, [model, table], force=force)
     loaded = _load(model, threads)
     options = parse_draw_options(options, loaded.schema_.names)
-    _check_output(output)
     batches = loaded.like_batches(table, rows, keep=parse_keep(keep), **options)
-    _write(loaded, output, batches, rows)
+    _write(loaded, output, batches, rows, escape_formulas=escape_formulas)
 
 
 @click.command()
@@ -202,6 +247,8 @@ def like(
 @click.option("--seed", type=int, default=0, show_default=True, help=SEED)
 @threads_option
 @engine_option("where to generate the files of an output folder")
+@formulas_option
+@force_option
 def impute(
     model: str,
     table: str,
@@ -212,6 +259,8 @@ def impute(
     seed: int,
     threads: int | None,
     engine: Engine,
+    escape_formulas: bool,
+    force: bool,
 ) -> None:
     """Fill the missing values of TABLE.
 
@@ -226,7 +275,6 @@ def impute(
     """
     from tabmt.data import files
 
-    loaded = _load(model, threads)
     chosen = columns or None
     if _is_folder(output, engine):
         if draws is not None:
@@ -234,6 +282,8 @@ def impute(
                 "--draws writes files, not folders; run the command once for each folder, with "
                 "another --seed."
             )
+        check_outputs([], [model, table], folders=[output])
+        loaded = _load(model, threads)
         rows = loaded.impute_to(
             output,
             table,
@@ -245,21 +295,24 @@ def impute(
         )
         log.info("wrote %s rows to %s", f"{rows:,}", output)
         return
-    _check_output(output)
     if draws is not None and output == files.STDOUT:
         raise UserError("--draws writes several files; give their name with --output.")
     if draws is not None and how != "draw":
         raise UserError(f"--draws needs --how draw; {how} gives the same table every time.")
+    _check_output(output, [model, table], force=force, draws=draws or 0)
+    loaded = _load(model, threads)
     warned: set[str] = set()
     for draw in range(draws or 1):
         target = output if draws is None else files.numbered(output, draw + 1)
-        _impute_file(loaded, table, target, how=how, columns=chosen, seed=seed, draw=draw,
-                     warned=warned)  # fmt: skip
+        _impute_file(loaded, table, target, escape_formulas, how=how, columns=chosen, seed=seed,
+                     draw=draw, warned=warned)  # fmt: skip
         if target != files.STDOUT:
             log.info("wrote %s", target)
 
 
-def _impute_file(model: "TabMT", table: str, target: str, **options: Any) -> None:
+def _impute_file(
+    model: "TabMT", table: str, target: str, escape_formulas: bool, **options: Any
+) -> None:
     from tabmt.data import files
     from tabmt.data.dataset import Dataset
     from tabmt.data.typed_columns import in_schema_types
@@ -273,6 +326,7 @@ def _impute_file(model: "TabMT", table: str, target: str, **options: Any) -> Non
         lambda batch: in_schema_types(batch, model.schema_),
         model.schema_,
         model.impute_batches(batches, **options),
+        escape_formulas=escape_formulas,
     )
 
 
@@ -291,7 +345,16 @@ def _impute_file(model: "TabMT", table: str, target: str, **options: Any) -> Non
     "--seed", type=int, default=0, show_default=True, help="random seed of the column orders"
 )
 @threads_option
-def score(model: str, table: str, output: str, orders: int, seed: int, threads: int | None) -> None:
+@force_option
+def score(
+    model: str,
+    table: str,
+    output: str,
+    orders: int,
+    seed: int,
+    threads: int | None,
+    force: bool,
+) -> None:
     """Score how usual each row of TABLE is.
 
     For each row: its log-likelihood under MODEL, an anomaly score (higher is more unusual), and its
@@ -307,8 +370,8 @@ def score(model: str, table: str, output: str, orders: int, seed: int, threads: 
     from tabmt.model.generate import BATCH_ROWS
     from tabmt.model.row_scores import SCORES
 
+    _check_output(output, [model, table], force=force)
     loaded = _load(model, threads)
-    _check_output(output)
     dataset = Dataset.open(table)
     scores = (
         loaded.score(batch, orders=orders, seed=seed, output="arrow")
@@ -324,7 +387,8 @@ def score(model: str, table: str, output: str, orders: int, seed: int, threads: 
 @click.argument("table")
 @file_option("--output", "-o", default="-", help=f"{FILE}  [default: -]")
 @threads_option
-def embed(model: str, table: str, output: str, threads: int | None) -> None:
+@force_option
+def embed(model: str, table: str, output: str, threads: int | None, force: bool) -> None:
     """Write the embedding of each row of TABLE.
 
     The embedding of a row is the mean of what the network computes for its columns, as in the
@@ -342,8 +406,8 @@ def embed(model: str, table: str, output: str, threads: int | None) -> None:
     from tabmt.data.schema import Schema
     from tabmt.model.generate import BATCH_ROWS
 
+    _check_output(output, [model, table], force=force)
     loaded = _load(model, threads)
-    _check_output(output)
     dataset = Dataset.open(table)
     width = loaded.card_.settings.network.width
     columns = pa.schema([(f"embedding_{i}", pa.float32()) for i in range(width)])

@@ -9,13 +9,13 @@ import click
 
 from tabmt.cli.console import search_progress, show_table
 from tabmt.cli.options import (
-    INTERRUPTED,
+    exit_code,
     file_option,
-    file_to_write,
+    force_option,
     given_on_command_line,
-    keep_apart,
     model_to_write,
     read_config,
+    with_suffix,
 )
 from tabmt.config import (
     PAPER_METHOD,
@@ -29,6 +29,8 @@ from tabmt.config import (
     SpaceName,
 )
 from tabmt.json_files import read_json
+from tabmt.outputs import Output, check_outputs
+from tabmt.writing import write_text
 
 if TYPE_CHECKING:
     from tabmt.search.pareto_front import Front, Point
@@ -58,6 +60,7 @@ def shared_options(command: Any) -> Any:
             click.option(
                 "--seed", type=int, default=0, show_default=True, help="random seed of the search"
             ),
+            force_option,
         )
     ):
         command = option(command)
@@ -136,6 +139,7 @@ def search(
     catboost_file: str | None,
     storage: str | None,
     study: str | None,
+    force: bool,
     **options: Any,
 ) -> None:
     """Search for a temperature for each column of MODEL.
@@ -151,9 +155,10 @@ def search(
 
     if config == "paper":
         options |= PAPER_PARETO | given_on_command_line(options)
-    target = file_to_write(output, (".json",))
+    target = with_suffix(output, (".json",))
     storage = storage or str(target.with_suffix(".trials"))
-    keep_apart([output, storage], [model, train, valid, test, catboost_file])
+    outputs = [Output(target, "front"), *_trials(storage)]
+    check_outputs(outputs, [model, train, valid, test, catboost_file], force=force)
     names = (options["privacy"], options["quality"])
     with _resumable(storage), search_progress(names) as on_trial:
         front = find_front(
@@ -167,7 +172,7 @@ def search(
             on_trial=on_trial,
             **options,
         )
-    front.save(target)
+    front.save(target, force=force)
     _show_front(front)
     log.info("wrote %s", target)
 
@@ -184,6 +189,7 @@ def search(
 @click.option("--privacy", type=float, help="the best point that is at least this private")
 @click.option("--point", type=int, help="the point with this number, as in `pareto show`")
 @file_option("--output", "-o", required=True, help="model file to write, NAME.tabmt")
+@force_option
 def apply(
     front: str,
     model: str,
@@ -192,6 +198,7 @@ def apply(
     privacy: float | None,
     point: int | None,
     output: str,
+    force: bool,
 ) -> None:
     """Write MODEL with the temperatures of a point of FRONT.
 
@@ -208,6 +215,7 @@ def apply(
     from tabmt.search.pareto_front import Front
 
     target = model_to_write(output)
+    check_outputs([Output(target, "model")], [front, model], force=force)
     loaded_front, loaded = Front.load(front), TabMT.load(model)
     chosen = loaded_front.choose(
         quality=quality, quality_loss=quality_loss, privacy=privacy, point=point
@@ -215,7 +223,7 @@ def apply(
     private = loaded.with_temperatures(chosen.temperatures)
     if loaded_front.search["model"] != model_fingerprint(loaded.model_):
         log.warning("The front belongs to another fit of the model: its scores may not hold.")
-    private.save(target)
+    private.save(target, force=force)
     log.info(
         "%s: %s %s, %s %s on validation rows; %s, %s on test rows, which were not used to choose",
         _point_name(loaded_front, chosen),
@@ -232,7 +240,8 @@ def apply(
 @pareto.command(name="show")
 @click.argument("front")
 @file_option("--output", "-o", help="write a picture: NAME.svg, NAME.png or NAME.html")
-def show(front: str, output: str | None) -> None:
+@force_option
+def show(front: str, output: str | None, force: bool) -> None:
     """Show the points of FRONT, or draw them.
 
     \b
@@ -242,7 +251,9 @@ def show(front: str, output: str | None) -> None:
     from tabmt.search.charts import write_front
     from tabmt.search.pareto_front import Front
 
-    target = None if output is None else file_to_write(output, PICTURES)
+    target = None if output is None else with_suffix(output, PICTURES)
+    if target is not None:
+        check_outputs([Output.by_suffix(target)], [front], force=force)
     loaded = Front.load(front)
     _show_front(loaded)
     if target is not None:
@@ -296,6 +307,7 @@ def tune(
     catboost_file: str | None,
     storage: str | None,
     study: str | None,
+    force: bool,
     **options: Any,
 ) -> None:
     """Search for the best settings for TABLE and fit them.
@@ -308,7 +320,6 @@ def tune(
     Example:
       tabmt tune people.csv --target income --trials 30 -o people.tabmt
     """
-    from tabmt.data.files import write_text
     from tabmt.estimator import TabMT
     from tabmt.search.charts import importance_picture
     from tabmt.search.tune import tune as find_settings
@@ -320,10 +331,11 @@ def tune(
     elif config_file is not None:
         fixed = read_config(config_file, TabMT().get_params())
     target = model_to_write(output)
-    config, picture = (file_to_write(str(target.with_suffix(e))) for e in (".toml", ".svg"))
+    config, picture = target.with_suffix(".toml"), target.with_suffix(".svg")
     storage = storage or str(target.with_suffix(".trials"))
-    given = [table, options["valid"], options["schema"], catboost_file]
-    keep_apart([output, str(config), str(picture), storage], given)
+    outputs = [Output(target, "model"), Output(config, "settings"), Output(picture, "SVG")]
+    given = [table, options["valid"], options["schema"], catboost_file, config_file]
+    check_outputs([*outputs, *_trials(storage)], given, force=force)
     with _resumable(storage), search_progress(("score",)) as on_trial:
         tuned = find_settings(
             table,
@@ -343,22 +355,27 @@ def tune(
     else:
         log.info("too few trials were completed for the importance of settings: no picture")
     model = TabMT(seed=options["seed"], **tuned.best.settings)
-    model.fit(table, schema=options["schema"]).save(target)
+    model.fit(table, schema=options["schema"]).save(target, force=force)
     log.info("wrote %s", target)
+
+
+def _trials(storage: str) -> list[Output]:
+    """The file in which trials are stored, unless it is a database."""
+    return [] if "://" in storage else [Output(storage, "trials")]
 
 
 @contextmanager
 def _resumable(storage: str) -> Iterator[None]:
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         from tabmt.search.trial_storage import without_password
 
         log.warning(
             "Interrupted; run the same command to continue with the trials in %s.",
             without_password(storage),
         )
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(exit_code(error)) from None
 
 
 def _read_settings(path: str | None) -> dict[str, Any] | None:

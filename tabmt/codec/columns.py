@@ -28,12 +28,12 @@ from tabmt.data.arrow_types import is_number, is_text, is_time, parse_type, stor
 from tabmt.data.missing import missing_scalar
 from tabmt.data.personal import find_form
 from tabmt.data.protection import ValueCounts, can_be_stored
-from tabmt.data.schema import Column
+from tabmt.data.schema import MOST_TEXT, Column
 from tabmt.data.typed_columns import TypedColumn
 from tabmt.data.units import Grid, in_zone
 from tabmt.data.user_values import is_whole_day, read_value, to_decimal, type_name, wrong_type
 from tabmt.errors import UserError
-from tabmt.json_files import convert, require
+from tabmt.json_files import MOST_DIGITS, convert, parse_texts, require
 from tabmt.tokens import MASK
 
 log = logging.getLogger(__name__)
@@ -431,8 +431,15 @@ class NumericCodec(ColumnCodec):
         stored = convert(entry, GridEntry)
         dtype = parse_type(stored.dtype)
         grid = Grid(dtype, stored.decimals, stored.step, stored.offset, stored.local)
+        require(is_number(dtype) or is_time(dtype), "the grid is not of numbers or times")
+        require(stored.decimals is None or abs(stored.decimals) <= 80, "the precision is unusual")
+        require(stored.decimals is not None or grid.is_float, "whole numbers are not continuous")
+        require(1 <= stored.step < 2**63, "the step of a grid is not positive")
+        require(abs(stored.offset) < 2**256, "the offset of a grid is too large")
+        require(not stored.local or getattr(dtype, "tz", None) is not None, "there is no zone")
+        require(set(arrays) == set(cls.ARRAYS), "the arrays are not those of numbers")
         for key in cls.ARRAYS:
-            require(key in arrays and arrays[key].ndim == 1, f"the array {key} is missing")
+            require(arrays[key].ndim == 1, f"the array {key} has no one dimension")
             require(arrays[key].dtype.kind in "bif", f"the array {key} holds no numbers")
             require(not np.isnan(arrays[key]).any(), f"the array {key} holds NaN")
         codes = Quantized(**{key: arrays[key] for key in cls.ARRAYS}, continuous=grid.continuous)
@@ -448,7 +455,36 @@ class NumericCodec(ColumnCodec):
             "the arrays of the knots differ in length",
         )
         require(np.array_equal(np.unique(codes.knot_bin), np.arange(bins)), "a bin has no knots")
+        require(codes.size > 0, "a column of numbers has no codes")
+        _check_order(codes)
+        _check_range(grid, codes)
         return cls(grid, codes)
+
+
+def _check_order(codes: Quantized) -> None:
+    """Encoding and decoding search in these arrays, which therefore ascend."""
+    for key in ("centres", "edges", "knot_bin", "knot_value"):
+        values = getattr(codes, key)
+        require(bool((values[1:] >= values[:-1]).all()), f"the array {key} does not ascend")
+    shares = codes.knot_share
+    require(bool(((shares >= 0) & (shares <= 1)).all()), "a share is not between 0 and 1")
+    position = codes.knot_bin + shares
+    require(bool((position[1:] >= position[:-1]).all()), "the shares of knots do not ascend")
+    atoms = codes.centres[codes.atom]
+    require(bool((atoms[1:] > atoms[:-1]).all()), "a number has two codes")
+
+
+def _check_range(grid: Grid, codes: Quantized) -> None:
+    """Every number must be one that the column's type can hold."""
+    for key in ("centres", "edges", "knot_value"):
+        values = getattr(codes, key)
+        infinite = ~np.isfinite(values)
+        if grid.is_float and key == "centres":
+            infinite &= ~codes.atom
+        require(not infinite.any(), f"the array {key} holds infinity")
+        if not grid.is_float and not pa.types.is_decimal(grid.dtype):
+            most = float(np.abs(values).max(initial=0.0)) * grid.step
+            require(most < 2.0**63, f"the array {key} holds numbers that are too large")
 
 
 def _duration(dtype: pa.DataType) -> pa.DataType:
@@ -721,22 +757,31 @@ class IdCodec(ColumnCodec):
 
     @classmethod
     def from_parts(cls, arrays: Arrays, entry: Mapping[str, Any]) -> "IdCodec":
-        identifiers = convert(entry, Identifiers)
-        require(not identifiers.pattern or identifiers.count is not None, "a pattern has no count")
-        turns, patterns = identifiers.turns, identifiers.patterns
-        free = [numbers for numbers in identifiers.free if numbers is not None]
+        require(not arrays, "an id has no arrays")
+        ids = convert(entry, Identifiers)
+        require(ids.count is None or ids.count >= 1, "there are no ids")
+        require(len(ids.prefix) <= MOST_TEXT, "the prefix of ids is too long")
+        patterns, turns = ids.patterns, ids.turns
         require(len(patterns) == len(turns) <= TURNS, "patterns and turns do not fit")
-        require(len(patterns) == len(identifiers.free), "patterns and free numbers do not fit")
-        require(
-            all(
-                numbers.remainders and all(0 <= r < numbers.divisor for r in numbers.remainders)
-                for numbers in free
-            ),
-            "the free numbers of a pattern are wrong",
-        )
         require(all(0 < turn <= TURNS for turn in turns), "a pattern has no turn")
-        require(all(all(pattern) for pattern in patterns), "an alphabet is empty")
-        return cls(identifiers)
+        require(len(patterns) == len(ids.free), "patterns and free numbers do not fit")
+        for pattern in (*patterns, *([ids.pattern] if ids.pattern else [])):
+            # Before their product is computed: it has no more digits than this.
+            digits = sum(len(str(len(letters))) for letters in pattern)
+            require(digits <= MOST_DIGITS and all(pattern), "the pattern of ids is too long")
+        if ids.pattern:
+            count = math.prod(len(letters) for letters in ids.pattern)
+            require(ids.count == count, "the pattern of ids has another count")
+        for numbers in ids.free:
+            require(
+                numbers is None
+                or (
+                    bool(numbers.remainders)
+                    and all(0 <= r < numbers.divisor for r in numbers.remainders)
+                ),
+                "the free numbers of a pattern are wrong",
+            )
+        return cls(ids)
 
 
 def _select_categories(known: pa.Array, column: Column, values: tuple[Any, ...]) -> Selection:
@@ -816,6 +861,7 @@ def _values_from_parts(
 ) -> tuple[pa.Array, pa.Array | None]:
     dtype = parse_type(convert(entry, ValuesEntry).dtype)
     require("values" in arrays, "the array values is missing")
+    require(set(arrays) <= {"values", "dictionary"}, "the arrays are not those of values")
     stored = arrays.get("dictionary")
     dictionary = None if stored is None else _from_bytes(stored, dtype)
     return _from_bytes(arrays["values"], dtype), dictionary
@@ -830,7 +876,10 @@ def _to_bytes(values: pa.Array) -> np.ndarray:
 
 
 def _from_bytes(array: np.ndarray, dtype: pa.DataType) -> pa.Array:
-    words = convert(json.loads(array.tobytes().decode()), list[str])
+    require(array.dtype == np.uint8 and array.ndim == 1, "values are not stored as bytes")
+    words = parse_texts(array.tobytes())
+    require(max(map(len, words), default=0) <= MOST_TEXT, "a value is too long")
+    require(len(set(words)) == len(words), "a value has two codes")
     if pa.types.is_null(dtype):
         return pa.nulls(len(words))
     texts = pa.array(words, pa.string())

@@ -6,6 +6,7 @@ own place of one file, so the file is the same however many workers there are. W
 it in a folder, the file is all that training needs.
 """
 
+import hashlib
 import json
 import logging
 import time
@@ -23,17 +24,30 @@ from tabmt import parallel
 from tabmt.codec.columns import CategoricalCodec, CodedColumn, ConstantCodec, categories_codec
 from tabmt.codec.table import TableCodec, fit_column
 from tabmt.config import CodecConfig, Engine
-from tabmt.data import files, infer
+from tabmt.data import infer
 from tabmt.data.dataset import Dataset
 from tabmt.data.schema import Schema
 from tabmt.errors import UserError
-from tabmt.json_files import convert
+from tabmt.fingerprint import fingerprint
+from tabmt.json_files import convert, json_text, parse_json, read_bounded, require
 from tabmt.seeds import derive
 from tabmt.tokens import TokenFile, TokenStore
+from tabmt.writing import (
+    README,
+    claimed,
+    make_folder,
+    remove_abandoned,
+    replacing,
+    write_text,
+)
 
 log = logging.getLogger(__name__)
 
 TOKENS, CODEC, CONTENT = "tokens", "codec.npz", "content.json"
+ABOUT = """This folder holds a table in the form in which `tabmt fit --store` trains it:
+every row as numbers (tokens), and what they stand for (codec.npz). Whoever has both has the table,
+with its numbers rounded. Delete the folder when no further fit needs it.
+"""
 
 
 def fit_table_codec(
@@ -112,6 +126,7 @@ class StoreContent:
     schema: dict[str, Any]
     codecs: list[dict[str, Any]]
     request: dict[str, Any]  # what codec and tokens depend on
+    checksums: dict[str, str]  # of the other files
 
 
 def encode_into(
@@ -136,62 +151,99 @@ def encode_into(
         log.info("using the encoded table in %s", folder)
         return
     _check_folder(folder)
+    with claimed(folder, "The folder"):
+        _encode_into(folder, dataset, make_codec, wanted, engine)
+
+
+def _encode_into(
+    folder: Path,
+    dataset: Dataset,
+    make_codec: Callable[[], TableCodec],
+    wanted: Mapping[str, Any],
+    engine: Engine,
+) -> None:
+    remove_abandoned(folder)
+    write_text(folder / README, ABOUT)
     started = time.monotonic()
     codec = make_codec()
     fitted = time.monotonic()
     log.info("read %s rows in %.0f s", f"{dataset.num_rows:,}", fitted - started)
     arrays, entries = codec.to_parts()
-    with files.replacing(folder / TOKENS) as tokens, files.replacing(folder / CODEC) as codes:
+    with replacing(folder / TOKENS) as tokens, replacing(folder / CODEC) as codes:
         encode_to_file(
             codec,
             dataset,
             tokens,
             engine=engine,
             workers=parallel.cores(),
-            warned=codec.schema.names if request else (),  # a codec of this table is not surprised
+            warned=codec.schema.names if "seed" in wanted else (),  # its own codec has said it
         )
         with codes.open("wb") as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
-        if content.exists():
-            raise UserError(
-                f"Another fit has meanwhile encoded its table into {str(folder)!r}; use another "
-                "folder."
-            )
     stored = {
         "rows": dataset.num_rows,
         "schema": codec.schema.to_json(),
         "codecs": entries,
         "request": wanted,
+        "checksums": {name: _checksum(folder / name) for name in (TOKENS, CODEC)},
     }
-    files.write_text(content, json.dumps(stored, ensure_ascii=False))  # last: now it is complete
+    stored = json.loads(json.dumps(stored))
+    stored["checksum"] = fingerprint(stored)
+    write_text(folder / CONTENT, json_text(stored))  # last: now it is complete
     log.info("encoded the table in %.0f s", time.monotonic() - fitted)
 
 
 def _check_folder(folder: Path) -> None:
     """Make the folder, or see that it holds nothing but what an interrupted run has left."""
-    files.make_folder(folder)
-    if any(path.name[0] != "." and path.name not in (TOKENS, CODEC) for path in folder.iterdir()):
+    make_folder(folder)
+    own = (TOKENS, CODEC, README)
+    if any(path.name[0] != "." and path.name not in own for path in folder.iterdir()):
         raise UserError(f"The folder {str(folder)!r} contains other files; use an empty folder.")
-    for name in (TOKENS, CODEC):
-        files.remove_abandoned(folder, name)
 
 
 def read_encoded(folder: Path) -> tuple[TableCodec, TokenStore]:
     """What `encode_into` has put into a folder."""
     content = _read_content(folder)
     try:
-        with np.load(folder / CODEC) as arrays:
-            schema = Schema.from_json(content.schema)
-            codec = TableCodec.from_parts(schema, dict(arrays), content.codecs)
-        return codec, TokenStore(TokenFile(folder / TOKENS, codec.sizes, content.rows))
-    except (OSError, EOFError, ValueError, UserError, zipfile.BadZipFile) as error:
+        for name in (TOKENS, CODEC):
+            require(content.checksums.get(name) == _checksum(folder / name), "a checksum is wrong")
+        schema = Schema.from_json(content.schema)
+        codec = TableCodec.from_parts(schema, _read_arrays(folder / CODEC), content.codecs)
+        codec.check()
+        require(content.rows >= 0, "the number of rows is negative")
+        store = TokenStore(TokenFile(folder / TOKENS, codec.sizes, content.rows))
+        store.check(codec.sizes)
+        return codec, store
+    except (
+        OSError, EOFError, ValueError, TypeError, LookupError, ArithmeticError, RuntimeError,
+        UserError, zipfile.BadZipFile,
+    ) as error:  # fmt: skip
         raise UserError(_damaged(folder)) from error
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a codec. They are not compressed, so they cannot be larger than the file."""
+    with zipfile.ZipFile(path) as archive:
+        sizes = [entry.file_size for entry in archive.infolist()]
+        stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+    require(stored and sum(sizes) <= path.stat().st_size, "the arrays are compressed")
+    with np.load(path) as arrays:
+        return dict(arrays)
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, hashlib.blake2b).hexdigest()
 
 
 def _read_content(folder: Path) -> StoreContent:
     try:
-        return convert(json.loads((folder / CONTENT).read_text(encoding="utf-8")), StoreContent)
-    except (OSError, ValueError) as error:
+        data = parse_json(read_bounded(folder / CONTENT, "content"))
+        require(isinstance(data, dict), "there is no content")
+        stored = data.pop("checksum", None)
+        require(stored == fingerprint(data), "the checksum is wrong")
+        return convert(data, StoreContent)
+    except (UserError, ValueError) as error:
         raise UserError(_damaged(folder)) from error
 
 

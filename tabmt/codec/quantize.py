@@ -363,14 +363,15 @@ def _shared(
     rows = int(counts.sum())
     often = usable & (counts >= max(SHARED_ROWS, rows / MOST_SHARED))
     if continuous:
-        return often
+        return np.asarray(often)
     # As many grid values as hold so many rows on either side have this many rows on average.
     side = rows / 200
     below = np.cumsum(counts)
     left = values[np.searchsorted(below, below - counts - side)]
     right = values[np.searchsorted(below, below + side).clip(max=len(values) - 1)]
     with np.errstate(over="ignore", invalid="ignore"):  # infinite values are no candidates
-        return often & (counts * (right - left + 1) >= STANDS_OUT * (2 * side + counts))
+        stands_out = counts * (right - left + 1) >= STANDS_OUT * (2 * side + counts)
+    return np.asarray(often & stands_out)
 
 
 def _plain_kmeans(

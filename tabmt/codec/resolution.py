@@ -62,7 +62,7 @@ def _values(
         drawn = np.full(len(known), np.nan)
         drawn[known] = numeric.decode_units(codes, Decoding(rng))
         values[rows[redrawn]] = drawn[rows[redrawn]]
-    return values[rows]
+    return np.asarray(values[rows])
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:

@@ -27,6 +27,7 @@ from tabmt.codec.columns import (
 from tabmt.codec.quantize import How
 from tabmt.config import CodecConfig
 from tabmt.data.dataset import Dataset
+from tabmt.data.frames import check_pandas
 from tabmt.data.schema import (
     Column,
     Schema,
@@ -229,6 +230,16 @@ class TableCodec:
 
     # --- on disk ---------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Decode every code of a codec that was read from a file: what cannot be sampled is found
+        when it is loaded. Raises ValueError, or what Arrow raises."""
+        if self.schema.source.pandas is not None:
+            check_pandas(self.schema.source.pandas)
+        decoding = Decoding(numpy_stream(0, "check"))
+        for coded in self.coded:
+            values = coded.decode(np.arange(coded.size if coded.has_tokens else 1), decoding)
+            require(values.type == coded.column.type, f"column {coded.name!r} has another type")
+
     def to_parts(self) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Arrays and JSON that, together with the schema, are the codec."""
         arrays: dict[str, np.ndarray] = {}
@@ -248,11 +259,19 @@ class TableCodec:
             isinstance(entries, list) and len(entries) == len(schema.columns),
             "the codecs are not those of the columns",
         )
+        check_names(schema.names)
+        by_column: dict[str, dict[str, np.ndarray]] = {}
+        for name, array in arrays.items():
+            index, _, key = name.partition(".")
+            by_column.setdefault(index, {})[key] = array
         coded = []
-        for index, (column, entry) in enumerate(zip(schema.columns, entries, strict=True)):
-            prefix = f"{index}."
-            own = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-            coded.append(CodedColumn(column, codec_from_parts(own, entry)))
+        for number, (column, entry) in enumerate(zip(schema.columns, entries, strict=True)):
+            own = by_column.pop(str(number), {})
+            codec = codec_from_parts(own, entry)
+            kind = "numeric" if column.kind == "datetime" else column.kind
+            require(codec.kind == kind, f"the codec of column {column.name!r} is of another kind")
+            coded.append(CodedColumn(column, codec))
+        require(not by_column, "there are arrays of unknown columns")
         return cls(schema, tuple(coded))
 
 

@@ -7,10 +7,11 @@ Only the request, in the user's words; selections.py applies it to the codes of 
 """
 
 import dataclasses
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import re2
 
 from tabmt.errors import UserError
 
@@ -18,13 +19,17 @@ FORMS = (
     "COLUMN = VALUE, COLUMN >= VALUE (or > <= <), COLUMN in LOW..HIGH, COLUMN in {VALUE, VALUE}, "
     "COLUMN is missing, COLUMN is not missing"
 )
+MOST_CHARACTERS = 10_000  # of a condition
+# RE2 needs time in proportion to the length of a sentence, whatever it says.
 # A name that contains one of the signs, or begins with a quote, has to be quoted.
 NAME = r"""\s*("[^"]*"|'[^']*'|`[^`]*`|[^\s"'`=<>!][^=<>!]*?)"""
-COMPARISON = re.compile(NAME + r"\s*(>=|<=|==|=|>|<)\s*(.*?)\s*", re.S)
-MISSING = re.compile(NAME + r"\s+is\s+(not\s+)?missing\s*", re.S | re.I)
-RANGE = re.compile(NAME + r"\s+in\s+(.+?)\s*\.\.\s*(.+?)\s*", re.S)
-SET = re.compile(NAME + r"\s+in\s*(?:\{(.*)\}|\((.*)\)|\[(.*)\])\s*", re.S)  # as in rules, too
-ITEM = re.compile(r"""\s*("[^"]*"|'[^']*'|[^,]*?)\s*(?:,|$)""")
+COMPARISON = re2.compile("(?s)" + NAME + r"\s*(>=|<=|==|=|>|<)\s*(.*?)\s*")
+MISSING = re2.compile("(?si)" + NAME + r"\s+is\s+(not\s+)?missing\s*")
+RANGE = re2.compile("(?s)" + NAME + r"\s+in\s+(.+?)\s*\.\.\s*(.+?)\s*")
+SET = re2.compile(  # brackets as in rules, too
+    "(?s)" + NAME + r"\s+in\s*(?:\{(.*)\}|\((.*)\)|\[(.*)\])\s*"
+)
+ITEM = re2.compile(r"""\s*("[^"]*"|'[^']*'|[^,]*?)\s*(?:,|$)""")
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,14 @@ def parse_conditions(where: Mapping[str, Any] | Iterable[str] | str | None) -> d
 
 def parse_sentence(sentence: str) -> tuple[str, Condition]:
     """A column and its condition, from a sentence such as `age in 30..40`."""
+    if not isinstance(sentence, str):
+        raise UserError(f"A condition is a sentence, but got a {type(sentence).__name__}: {FORMS}.")
+    if not _is_text(sentence):
+        raise UserError("A condition has half of a surrogate pair, which is not valid Unicode.")
+    if len(sentence) > MOST_CHARACTERS:
+        raise UserError(
+            f"A condition has {len(sentence):,} characters; it may have {MOST_CHARACTERS:,}."
+        )
     if match := MISSING.fullmatch(sentence):
         return _unquoted(match[1]), known() if match[2] else missing()
     if match := SET.fullmatch(sentence):
@@ -135,6 +148,14 @@ def parse_sentence(sentence: str) -> tuple[str, Condition]:
             case _:
                 return name, between(high=value, closed="both" if sign == "<=" else "neither")
     raise UserError(f"The condition {sentence!r} cannot be read. It can be: {FORMS}.")
+
+
+def _is_text(sentence: str) -> bool:
+    try:
+        sentence.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _unquoted(word: str) -> str:

@@ -25,7 +25,7 @@ from tabmt.data import files, frames
 from tabmt.data.arrow_types import check_learnable
 from tabmt.data.schema import Source, SourceKind
 from tabmt.errors import UserError
-from tabmt.tokens import TemporaryFolder
+from tabmt.writing import TemporaryFolder, replacing
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,11 @@ MOST_CELLS = 2**26  # of a Parquet file that is held in memory: half a gigabyte 
 MOST_BYTES = 2**29  # of a file of another format
 COPIED_ROWS = 1 << 18  # in a row group of a copy
 
+PARQUET = pyarrow.dataset.ParquetFileFormat(
+    default_fragment_scan_options=pyarrow.dataset.ParquetFragmentScanOptions(
+        page_checksum_verification=True
+    )
+)
 FileIdentity = tuple[str, int, int]  # path, size and time of the last change
 
 
@@ -142,7 +147,7 @@ class Files(Dataset):
             return InMemory(*files.read_file(self.paths[0]))
         if self._kind == "parquet":
             return ParquetFiles(self.paths, self.paths)
-        folder = TemporaryFolder()
+        folder = TemporaryFolder("a copy of a table, which is read column by column")
         copies = []
         for number, path in enumerate(self.paths):
             log.info("reading %s", path)
@@ -233,7 +238,7 @@ class ParquetFiles(Dataset):
         schemas = []
         for path in paths:
             with files.reading(path, "parquet"):
-                dataset = pyarrow.dataset.dataset(path, format="parquet")
+                dataset = pyarrow.dataset.dataset(path, format=PARQUET)
                 schemas.append(_readable_schema(dataset.schema, several=len(paths) > 1))
                 for fragment in dataset.get_fragments():
                     groups = fragment.split_by_row_group()
@@ -264,7 +269,7 @@ class ParquetFiles(Dataset):
         chunks: list[pa.Array] = []
         for fragment in self._fragments:
             with files.reading(Path(fragment.path), "parquet"):
-                table = fragment.to_table(columns=[name])
+                table = files.checked(fragment.to_table(columns=[name]))
             chunks += table.column(0).cast(dtype).chunks
         return pa.chunked_array(chunks, dtype)
 
@@ -322,8 +327,8 @@ def _copy_to_parquet(path: Path, target: Path) -> None:
     tables = files.rechunk(files.read_batches(path), COPIED_ROWS)
     first = next(tables)  # a file without rows has one empty table
     with (
-        files.replacing(target) as temporary,  # says so if $TMPDIR is full
-        pyarrow.parquet.ParquetWriter(temporary, first.schema) as writer,
+        replacing(target) as temporary,  # says so if $TMPDIR is full
+        files.parquet_writer(temporary, first.schema) as writer,
     ):
         writer.write_table(first)
         for table in tables:

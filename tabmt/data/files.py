@@ -1,20 +1,18 @@
 """CSV, Parquet and Arrow files: read them, whole or in batches, and write them.
 
-A file is never left half-written: it is written under a temporary name beside its place and renamed
-when it is complete.
+A file is never left half-written (writing.py).
 """
 
 import contextlib
 import dataclasses
 import itertools
 import logging
-import os
 import re
 import sys
-import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,8 +23,9 @@ import pyarrow.parquet
 from tabmt.data import text_formats
 from tabmt.data.arrow_types import is_text, plain_array
 from tabmt.data.frames import drop_pandas_index, pandas_metadata, unnamed_index_columns
-from tabmt.data.schema import Schema, Source, SourceKind
+from tabmt.data.schema import MOST_TEXT, Schema, Source, SourceKind
 from tabmt.errors import UserError
+from tabmt.writing import replacing
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,11 @@ SUFFIXES: dict[str, SourceKind] = {
 }
 DELIMITERS = ",;\t|"
 STDOUT = "-"
-ABANDONED_SECONDS = 3600.0  # a process that is still writing a file touches it more often
+CSV_BLOCK = 2**20  # bytes that are parsed at a time; no row may be longer
+SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\r?', re.I)
+# Text that a spreadsheet would run, and what begins alike but is only a number.
+FORMULA = r"^[=+\-@\t\r]."
+PLAIN_NUMBER = r"^[+-]?[0-9.,]+([eE][+-]?[0-9]+)?%?$"
 READ_ROWS = 1 << 16  # of a Parquet file at a time
 
 
@@ -70,7 +73,14 @@ def reading(path: Path, kind: SourceKind) -> Iterator[None]:
     """Turn what Arrow says about an unreadable file into one sentence."""
     try:
         yield
-    except (pa.ArrowInvalid, OSError, UnicodeDecodeError) as error:
+    except (pa.ArrowException, OSError, UnicodeError, EOFError, zlib.error) as error:
+        if isinstance(error, MemoryError):
+            raise
+        if "straddling" in str(error):
+            raise UserError(
+                f"{str(path)!r} has a row of more than {CSV_BLOCK:,} bytes. TabMT learns text of "
+                f"up to {MOST_TEXT:,} bytes in a cell: shorten long cells, or remove their column."
+            ) from error
         if kind == "csv" and (isinstance(error, UnicodeDecodeError) or "UTF8" in str(error)):
             raise UserError(
                 f"{str(path)!r} is not UTF-8 text; convert it, for example with "
@@ -96,7 +106,7 @@ def read_file(path: Path) -> tuple[pa.Table, Source]:
         if kind == "csv":
             return _open_csv(path, pyarrow.csv.read_csv), Source("csv")
         if kind == "parquet":
-            table = pyarrow.parquet.read_table(path)
+            table = checked(pyarrow.parquet.read_table(path, page_checksum_verification=True))
         else:
             with pa.memory_map(str(path)) as file:
                 table = pa.Table.from_batches(_ipc_batches(file))
@@ -125,11 +135,12 @@ def read_batches(path: Path) -> Iterator[pa.Table]:
                 for batch in reader:
                     yield pa.Table.from_batches([batch])
         elif kind == "parquet":
-            with pyarrow.parquet.ParquetFile(path) as file:
+            with open_parquet(path) as file:
                 schema = file.schema_arrow
                 index = unnamed_index_columns(schema)
                 yield schema.empty_table().drop_columns(index)
                 for batch in file.iter_batches(batch_size=READ_ROWS):
+                    checked(batch)
                     yield pa.Table.from_batches([batch], schema).drop_columns(index)
         else:
             with pa.memory_map(str(path)) as file:
@@ -137,6 +148,27 @@ def read_batches(path: Path) -> Iterator[pa.Table]:
                 index = unnamed_index_columns(batches[0].schema)
                 for batch in batches:
                     yield pa.Table.from_batches([batch]).drop_columns(index)
+
+
+def open_parquet(path: Path) -> Any:
+    """A Parquet file whose pages are compared with their checksums, if it has some."""
+    return pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+
+
+def parquet_writer(path: Path, schema: pa.Schema) -> Any:
+    return pyarrow.parquet.ParquetWriter(str(path), schema, write_page_checksum=True)
+
+
+Checked = TypeVar("Checked", pa.Table, pa.RecordBatch, pa.ChunkedArray)
+
+
+def checked(data: Checked) -> Checked:
+    """The same data, if its offsets, indices and texts are valid; Arrow itself does not look at all
+    that it reads. Raises what `reading` turns into a sentence."""
+    if not isinstance(data, pa.ChunkedArray):
+        data.schema.names  # noqa: B018  raises UnicodeDecodeError if they are no text
+    data.validate(full=True)
+    return data
 
 
 def rechunk(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
@@ -164,7 +196,8 @@ def _ipc_batches(file: Any) -> list[pa.RecordBatch]:
         file.seek(0)
         reader = pyarrow.ipc.open_stream(file)
         batches = list(reader)
-    return batches or [pa.RecordBatch.from_pylist([], reader.schema)]
+    batches = batches or [pa.RecordBatch.from_pylist([], reader.schema)]
+    return [checked(batch) for batch in batches]
 
 
 def _open_csv(path: Path, opener: Callable[..., Any]) -> Any:
@@ -172,11 +205,17 @@ def _open_csv(path: Path, opener: Callable[..., Any]) -> Any:
     # By its name, in upper or lower case: Arrow itself recognises only a lower-case .gz.
     compression = "gzip" if path.name.lower().endswith(".gz") else None
     with pa.input_stream(str(path), compression=compression) as file:
-        first_line = file.read(1 << 20).removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0]
+        head = file.read(CSV_BLOCK)
+    encoding, first_line, second_line = _first_lines(path, head)
+    hint = SEPARATOR_LINE.fullmatch(first_line)  # Excel's, above the names of the columns
+    first_line = first_line if hint is None else second_line
     unquoted = re.sub(rb'"[^"]*"', b"", first_line)
     if not first_line.strip():
         raise UserError(f"{str(path)!r} is empty; a CSV file begins with a line of column names.")
     delimiter = max(DELIMITERS, key=lambda mark: unquoted.count(mark.encode()))
+    if hint is not None:
+        delimiter = hint[1].decode()
+        log.info("%s: the first line says how columns are separated; it is not data", path)
     if delimiter != ",":
         log.info("%s: columns are separated by %r", path, delimiter)
     parse = pyarrow.csv.ParseOptions(
@@ -185,9 +224,12 @@ def _open_csv(path: Path, opener: Callable[..., Any]) -> Any:
         # In a file of one column an empty line is a row with a missing value.
         ignore_empty_lines=delimiter.encode() in unquoted,
     )
+    reading = pyarrow.csv.ReadOptions(
+        encoding=encoding, skip_rows=int(hint is not None), block_size=CSV_BLOCK
+    )
     with (
         pa.input_stream(str(path), compression=compression) as file,
-        pyarrow.csv.open_csv(file, parse_options=parse) as reader,
+        pyarrow.csv.open_csv(file, read_options=reading, parse_options=parse) as reader,
     ):
         names = reader.schema.names
     convert = pyarrow.csv.ConvertOptions(
@@ -197,70 +239,58 @@ def _open_csv(path: Path, opener: Callable[..., Any]) -> Any:
         null_values=[""],
     )
     file = pa.input_stream(str(path), compression=compression)
-    return opener(file, parse_options=parse, convert_options=convert)
+    return opener(file, read_options=reading, parse_options=parse, convert_options=convert)
+
+
+def _first_lines(path: Path, head: bytes) -> tuple[str, bytes, bytes]:
+    """The encoding of a CSV file by its beginning, and its first two lines in UTF-8."""
+    encoding = "utf8"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        encoding = "utf-16"
+        log.info("%s: the text is UTF-16; what is written from it is UTF-8", path)
+        whole = len(head) // 2 * 2
+        head = head[:whole].decode("utf-16", "replace").encode()
+    elif b"\0" in head[:1000]:
+        raise UserError(
+            f"{str(path)!r} is not text, or UTF-16 without a mark at its beginning; convert it, "
+            "for example with `iconv -f utf-16le -t utf-8`."
+        )
+    first, _, rest = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")
+    return encoding, first, rest.partition(b"\n")[0]
 
 
 # --- writing -------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write to, which replaces `path` only if all goes well."""
-    if not path.parent.is_dir():
-        raise UserError(f"There is no folder {str(path.parent)!r} to write {path.name!r} into.")
-    if path.is_dir():
-        raise UserError(f"{str(path)!r} is a folder; give the name of a file to write.")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    except OSError as error:  # no permission, no space, no such path
-        reason = error.strerror or str(error).partition("\n")[0]
-        raise UserError(f"{str(path)!r} cannot be written: {reason}.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+def write_file(
+    path: str | Path,
+    schema: Schema,
+    tables: Iterable[pa.Table],
+    *,
+    escape_formulas: bool = False,
+    wait: float = 0.0,
+) -> None:
+    """Write tables one after the other as they are made; `-` is CSV on standard output.
 
-
-def remove_abandoned(folder: Path, names: str) -> None:
-    """Remove temporary files of killed processes; `names` is a pattern of the final names."""
-    for path in folder.glob(f".{names}.*.part"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
-                path.unlink()
-
-
-def make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"The folder {str(folder)!r} cannot be created: {error.strerror}."
-        ) from error
-
-
-def write_text(path: Path, text: str) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def write_file(path: str | Path, schema: Schema, tables: Iterable[pa.Table]) -> None:
-    """Write tables one after the other as they are made; `-` is CSV on standard output."""
+    In CSV, `escape_formulas` puts an apostrophe before text that a spreadsheet would run. `wait` is
+    for how many seconds another process may still be writing the file.
+    """
     if str(path) == STDOUT:
         rest = iter(tables)
         first = list(itertools.islice(rest, 1))  # a mistake in it is reported before any output
-        _write_csv(sys.stdout.buffer, schema, itertools.chain(first, rest), ",")
+        writer = CsvWriter(sys.stdout.buffer, schema, ",", escape_formulas)
+        writer.write(itertools.chain(first, rest))
         return
     path = Path(path)
     kind = file_kind(path)
-    with replacing(path) as temporary:
+    with replacing(path, wait) as temporary:
         if kind == "csv":
             compression = "gzip" if path.name.lower().endswith(".gz") else None
             delimiter = "\t" if path.name.lower().endswith(".tsv") else ","
             with pa.output_stream(str(temporary), compression=compression) as file:
-                _write_csv(file, schema, tables, delimiter)
+                CsvWriter(file, schema, delimiter, escape_formulas).write(tables)
         elif kind == "parquet":
-            with pyarrow.parquet.ParquetWriter(str(temporary), schema.arrow) as writer:
+            with parquet_writer(temporary, schema.arrow) as writer:
                 for table in tables:
                     writer.write_table(table)
         else:
@@ -276,6 +306,9 @@ def write_like(
     parse: Callable[[pa.Table], pa.Table],
     schema: Schema,
     tables: Iterable[pa.Table],
+    *,
+    escape_formulas: bool = False,
+    wait: float = 0.0,
 ) -> None:
     """Write tables in the types of the file that they come from.
 
@@ -295,7 +328,13 @@ def write_like(
         ]
     own = dataclasses.replace(schema, columns=tuple(columns))
     every = itertools.chain([first], rest)
-    write_file(path, own, (parse(table).select(own.names) if parsed else table for table in every))
+    write_file(
+        path,
+        own,
+        (parse(table).select(own.names) if parsed else table for table in every),
+        escape_formulas=escape_formulas,
+        wait=wait,
+    )
 
 
 def numbered(path: str, number: int) -> str:
@@ -307,26 +346,55 @@ def numbered(path: str, number: int) -> str:
     return str(Path(path).with_name(f"{name[: -len(suffix)]}.{number}{name[-len(suffix) :]}"))
 
 
-def _write_csv(file: Any, schema: Schema, tables: Iterable[pa.Table], delimiter: str) -> None:
-    names = _csv_quoted(pa.array(schema.names, pa.string()), delimiter)
-    file.write((delimiter.join(names.to_pylist()) + "\n").encode())
-    for table in tables:
-        if table.num_rows:
-            file.write(_csv_rows(table, schema, delimiter))
-    file.flush()
+class CsvWriter:
+    """Writes tables as CSV. Warns of text that a spreadsheet would run as a formula, or escapes
+    it."""
 
+    def __init__(self, file: Any, schema: Schema, delimiter: str, escape_formulas: bool) -> None:
+        self._file, self._schema, self._delimiter = file, schema, delimiter
+        self._escape, self._formulas = escape_formulas, set[str]()
 
-def _csv_rows(table: pa.Table, schema: Schema, delimiter: str) -> bytes:
-    """Each value in the format in which its column was read, with quotes only where needed."""
-    columns = []
-    for column, array in zip(schema.columns, table.columns, strict=True):
-        values = plain_array(array)
-        if column.format is not None and not is_text(values.type):
-            values = text_formats.write(values, column.format, column.missing_text)
-        quoted = _csv_quoted(values.cast(pa.string()), delimiter)
-        columns.append(pc.fill_null(quoted, ""))
-    lines = pc.binary_join_element_wise(*columns, delimiter)
-    return ("\n".join(lines.to_pylist()) + "\n").encode()
+    def write(self, tables: Iterable[pa.Table]) -> None:
+        names = pa.array(self._schema.names, pa.string())
+        names = _csv_quoted(self._checked(names, "the column names"), self._delimiter)
+        self._file.write((self._delimiter.join(names.to_pylist()) + "\n").encode())
+        for table in tables:
+            if table.num_rows:
+                self._file.write(self._rows(table))
+        self._file.flush()
+        if self._formulas:
+            log.warning(
+                "Text in %s begins with = + - or @, which a spreadsheet runs as a formula; write "
+                "it with --escape-formulas, or do not open the file in a spreadsheet.",
+                ", ".join(sorted(self._formulas)),
+            )
+
+    def _rows(self, table: pa.Table) -> bytes:
+        """Each value in the format in which its column was read, with quotes only where needed."""
+        columns = []
+        for column, array in zip(self._schema.columns, table.columns, strict=True):
+            values = plain_array(array)
+            if is_text(values.type):
+                values = self._checked(values.cast(pa.string()), f"column {column.name!r}")
+            elif column.format is not None:
+                values = text_formats.write(values, column.format, column.missing_text)
+            quoted = _csv_quoted(values.cast(pa.string()), self._delimiter)
+            columns.append(pc.fill_null(quoted, ""))
+        lines = pc.binary_join_element_wise(*columns, self._delimiter)
+        return ("\n".join(lines.to_pylist()) + "\n").encode()
+
+    def _checked(self, texts: pa.Array, where: str) -> pa.Array:
+        """The same texts; formulas among them are noted, or begin with an apostrophe."""
+        suspects = pc.match_substring_regex(texts, FORMULA)
+        if not pc.any(suspects).as_py():
+            return texts
+        formulas = pc.and_not(suspects, pc.match_substring_regex(texts, PLAIN_NUMBER))
+        if not pc.any(formulas).as_py():
+            return texts
+        if not self._escape:
+            self._formulas.add(where)
+            return texts
+        return pc.if_else(formulas, pc.binary_join_element_wise("'", texts, ""), texts)
 
 
 def _csv_quoted(texts: pa.Array, delimiter: str) -> pa.Array:

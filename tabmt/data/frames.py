@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from tabmt.data.schema import Schema, Source, check_names
 from tabmt.errors import UserError
+from tabmt.json_files import parse_json, require
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,12 @@ def to_arrow(table: Any) -> tuple[pa.Table, Source]:
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if isinstance(table, pa.Table):
+        try:
+            table.validate(full=True)
+        except pa.ArrowException as error:
+            raise UserError(
+                f"The Arrow table is not valid: {str(error).splitlines()[0]}"
+            ) from error
         return drop_pandas_index(table), Source("arrow", pandas_metadata(table.schema))
     package = type(table).__module__.partition(".")[0]
     if package in ("pandas", "polars") and type(table).__name__ == "Series":
@@ -34,13 +41,48 @@ def to_arrow(table: Any) -> tuple[pa.Table, Source]:
     if package == "pandas" and hasattr(table, "columns"):
         return _from_pandas(table)
     if package == "polars" and hasattr(table, "to_arrow") and hasattr(table, "columns"):
-        return table.to_arrow(), Source("polars")
+        return _from_polars(table), Source("polars")
+    if isinstance(table, pa.ChunkedArray | pa.Array):
+        raise UserError(
+            f"An object of type {type(table).__name__} is a column, not a table; pass "
+            'pa.table({"name": column}).'
+        )
     if hasattr(table, "__arrow_c_stream__"):
-        return drop_pandas_index(pa.table(table)), Source("arrow")
+        try:
+            return drop_pandas_index(pa.table(table)), Source("arrow")
+        except (pa.ArrowException, TypeError) as error:
+            raise UserError(
+                f"An object of type {type(table).__name__} cannot be read as an Arrow table: "
+                f"{str(error).splitlines()[0]}."
+            ) from error
     raise UserError(
         f"An object of type {type(table).__name__} is not a table. Pass a pandas, polars or Arrow "
         "table, or the path of a CSV, Parquet or Arrow file."
     )
+
+
+def _from_polars(frame: Any) -> pa.Table:
+    """A polars table in Arrow's types; what has none is cast, with a message, or refused."""
+    polars = _import("polars")
+    for name, dtype in frame.schema.items():
+        if type(dtype).__name__ == "Enum" or dtype == polars.Enum:
+            log.warning("Column %r is an Enum; it is returned as a Categorical.", name)
+        if type(dtype).__name__ in ("Int128", "UInt128") or str(dtype) in ("Int128", "UInt128"):
+            narrow = frame[name].cast(polars.Int64, strict=False)
+            if narrow.null_count() != frame[name].null_count():
+                raise UserError(
+                    f"Column {name!r} is {dtype} with numbers that no 64 bits hold; cast it to "
+                    "Float64, or to String."
+                )
+            log.warning("Column %r is %s; it is returned as Int64.", name, dtype)
+            frame = frame.with_columns(narrow)
+    try:
+        return frame.to_arrow()
+    except pa.ArrowException as error:
+        raise UserError(
+            f"The polars table cannot be read: {str(error).splitlines()[0]}. Cast its columns to "
+            "numbers, text, booleans, dates or times."
+        ) from error
 
 
 def _from_pandas(frame: Any) -> tuple[pa.Table, Source]:
@@ -52,7 +94,10 @@ def _from_pandas(frame: Any) -> tuple[pa.Table, Source]:
     for position, name in enumerate(names):
         series = frame.iloc[:, position]
         try:
+            name.encode()
             arrays.append(pa.array(series, from_pandas=True))
+        except UnicodeEncodeError as error:
+            raise UserError(_broken_text_message(name)) from error
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
             raise UserError(_mixed_types_message(name, series)) from None
     with_metadata = pa.Schema.from_pandas(frame.iloc[:0], preserve_index=False).metadata
@@ -68,6 +113,15 @@ def _from_pandas(frame: Any) -> tuple[pa.Table, Source]:
     if frame.columns.inferred_type == "integer":
         metadata = json.dumps({**json.loads(metadata or "{}"), "integer_names": True})
     return table, Source("pandas", metadata)
+
+
+def _broken_text_message(name: str) -> str:
+    shown = name.encode("utf-8", "backslashreplace").decode()
+    return (
+        f"Column {shown!r} has text, or a name, with half of a surrogate pair, which is not valid "
+        'Unicode. Repair it, for example with df[name].str.encode("utf-8", "replace").str.decode('
+        '"utf-8").'
+    )
 
 
 def _mixed_types_message(name: str, series: Any) -> str:
@@ -86,19 +140,50 @@ def _mixed_types_message(name: str, series: Any) -> str:
 
 def pandas_metadata(schema: pa.Schema) -> str | None:
     """What pandas stores about its dtypes, without the index, whose length is the real table's."""
-    metadata = (schema.metadata or {}).get(b"pandas")
-    if metadata is None:
+    content = _content((schema.metadata or {}).get(b"pandas"))
+    if content is None:
         return None
-    content = json.loads(metadata)
     content["index_columns"] = []
     content.pop("attributes", None)  # the user's own attrs do not belong in a model file
     return json.dumps(content)
 
 
+def _content(metadata: bytes | str | None) -> dict[str, Any] | None:
+    """The metadata of pandas, if it has the form that pandas gives it."""
+    if metadata is None:
+        return None
+    try:
+        return check_pandas(metadata)
+    except ValueError as error:
+        log.warning(
+            "The metadata of pandas in this table is malformed and is not used (%s); samples have "
+            "the types of Arrow.",
+            error,
+        )
+        return None
+
+
+def check_pandas(metadata: bytes | str) -> dict[str, Any]:
+    """The metadata of pandas as JSON. Raises ValueError if it has another form."""
+    content = parse_json(metadata)
+    require(isinstance(content, dict), "it is not an object")
+    columns = content.get("columns")
+    require(isinstance(columns, list), "it has no columns")
+    for entry in columns:
+        require(isinstance(entry, dict), "a column is not an object")
+        for key in ("field_name", "numpy_type", "pandas_type"):
+            require(isinstance(entry.get(key), str), f"a column has no {key}")
+    require(isinstance(content.get("index_columns", []), list), "it has no list of index columns")
+    return dict(content)
+
+
 def unnamed_index_columns(schema: pa.Schema) -> list[str]:
     """The columns in which pandas stores an index without a name; pandas hides them again."""
-    content = json.loads((schema.metadata or {}).get(b"pandas", "{}"))
-    named = [name for name in content.get("index_columns") or [] if isinstance(name, str)]
+    try:
+        content = check_pandas((schema.metadata or {}).get(b"pandas", b'{"columns": []}'))
+    except ValueError:
+        return []  # `pandas_metadata` says so
+    named = [name for name in content.get("index_columns", []) if isinstance(name, str)]
     columns = [name for name in named if UNNAMED_INDEX.fullmatch(name) and name in schema.names]
     if columns:
         log.info("the pandas index in %s is not a column and is left out", ", ".join(columns))
@@ -106,7 +191,14 @@ def unnamed_index_columns(schema: pa.Schema) -> list[str]:
 
 
 def drop_pandas_index(table: pa.Table) -> pa.Table:
-    return table.drop_columns(unnamed_index_columns(table.schema))
+    table = table.drop_columns(unnamed_index_columns(table.schema))
+    metadata = table.schema.metadata or {}
+    try:
+        check_pandas(metadata.get(b"pandas", b'{"columns": []}'))
+    except ValueError:
+        kept = {key: value for key, value in metadata.items() if key != b"pandas"}
+        return table.replace_schema_metadata(kept)
+    return table
 
 
 def check_output(output: str | None) -> None:
@@ -158,10 +250,15 @@ def forget_pandas_types(source: Source, names: Collection[str]) -> Source:
 
 def _to_pandas(table: pa.Table, metadata: str | None) -> Any:
     """Arrow's own conversion, plus what it forgets: object columns and integer column names."""
-    frame = table.to_pandas()
     if metadata is None:
-        return frame
-    content = json.loads(metadata)
+        return table.to_pandas()
+    try:
+        frame = table.to_pandas()
+    except (ValueError, TypeError, LookupError, AttributeError, NotImplementedError) as error:
+        # Arrow looks up the types that the metadata names, which may not exist here.
+        log.warning("The metadata of pandas is not used: %s.", str(error).splitlines()[0])
+        return table.replace_schema_metadata(None).to_pandas()
+    content = check_pandas(metadata)
     for entry in content["columns"]:
         name = entry["field_name"]
         if entry["numpy_type"] == "object" and name in frame and frame[name].dtype != object:

@@ -21,6 +21,7 @@ from tabmt.config import CodecConfig
 from tabmt.data import text_formats
 from tabmt.data.arrow_types import (
     check_learnable,
+    check_times,
     is_number,
     is_text,
     is_time,
@@ -40,7 +41,7 @@ from tabmt.data.overrides import EDITABLE, Overrides, parse_overrides
 from tabmt.data.personal import find_form
 from tabmt.data.protection import ValueCounts, can_be_stored, least_rows, most_needed
 from tabmt.data.relations.find import find_rules
-from tabmt.data.schema import Column, Kind, Schema, SchemaRules, check_names
+from tabmt.data.schema import MOST_TEXT, Column, Kind, Schema, SchemaRules, check_names
 from tabmt.data.typed_columns import TypedColumn, declared_categories, parse_column
 from tabmt.data.units import find_decimals, raw_values, time_step, time_too_wide, too_wide
 from tabmt.errors import UserError
@@ -147,6 +148,8 @@ def check_not_empty(dataset: Dataset) -> None:
 def _infer_column(
     name: str, array: pa.ChunkedArray, inference: Inference, entries: Mapping[str, Any]
 ) -> TypedColumn:
+    _check_length(name, array)
+    check_times(name, array)
     reading = _find_reading(name, array, entries, inference.overrides.missing_text)
     entries = _without_outdated(name, array, inference, entries, reading)
     check_learnable(name, array.type)
@@ -210,6 +213,17 @@ def _protection_note(kind: Kind, known: pa.Array, protect: int) -> str:
     else:
         why = f"only {len(known)} rows have a value, and {least_rows(protect)} are needed"
     return f"; {why} (protect {protect}), so none is stored and all are generated as missing"
+
+
+def _check_length(name: str, array: pa.ChunkedArray) -> None:
+    """Refuse text that no sample could hold many times."""
+    if is_text(value_type(array.type)):
+        lengths = pc.binary_length(array.cast(value_type(array.type)))
+        if (longest := pc.max(lengths).as_py() or 0) > MOST_TEXT:
+            raise UserError(
+                f"Column {name!r} has a cell of {longest:,} bytes; TabMT learns text of up to "
+                f"{MOST_TEXT:,}. Shorten the cells, or remove the column."
+            )
 
 
 FIXED = ("dtype", "time_step", "format")  # a schema file repeats them, but cannot change them

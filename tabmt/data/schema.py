@@ -11,6 +11,7 @@ How the kinds are found is in infer.py, what users may change in overrides.py.
 
 import dataclasses
 import difflib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -19,11 +20,14 @@ import pyarrow as pa
 
 from tabmt.config import Quantizer
 from tabmt.data.arrow_types import parse_type
+from tabmt.data.text_formats import check_format
+from tabmt.data.units import TIME_STEPS
 from tabmt.errors import UserError
-from tabmt.json_files import convert
+from tabmt.json_files import convert, require
 
 Kind = Literal["numeric", "datetime", "categorical", "constant", "id"]
 SourceKind = Literal["pandas", "polars", "arrow", "csv", "parquet", "ipc"]
+MOST_TEXT = 2**16  # characters of a cell: longer ones would fill the memory when they are sampled
 ALWAYS_SHOWN = ("name", "kind", "dtype", "missing", "reason")
 
 
@@ -121,13 +125,26 @@ class Schema:
     def from_json(cls, data: Mapping[str, Any]) -> "Schema":
         """Read what `to_json` wrote; what users edit is read by overrides.py."""
         schema = convert(data, cls)
+        require(len(schema.columns) > 0, "there are no columns")
         for column in schema.columns:
             parse_type(column.dtype)
+            _check_column(column)
         return schema
 
 
+def _check_column(column: Column) -> None:
+    """What a model file says about a column must be something that inference can have found."""
+    end = f"of column {column.name!r} is not possible"
+    require(column.decimals is None or abs(column.decimals) <= 80, f"the precision {end}")
+    require(column.max_bins is None or 2 <= column.max_bins <= 2**31, f"the number of bins {end}")
+    require(column.time_step is None or column.time_step in TIME_STEPS, f"the time step {end}")
+    require(len(column.missing_text or "") <= MOST_TEXT, f"the text of missing values {end}")
+    if column.format is not None:
+        check_format(column.format)
+
+
 def check_names(names: Sequence[str]) -> None:
-    duplicates = sorted({name for name in names if list(names).count(name) > 1})
+    duplicates = sorted(name for name, count in Counter(names).items() if count > 1)
     if duplicates:
         listed = ", ".join(repr(name) for name in duplicates)
         raise UserError(f"Column names must be unique, but these are repeated: {listed}.")

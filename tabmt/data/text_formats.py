@@ -39,6 +39,7 @@ DATE_PATTERNS = (
     "%m/%d/%Y %H:%M",
 )
 FRACTIONS = {3: "ms", 6: "us", 9: "ns"}
+MOST_FORMAT = 100  # characters of the name of a format
 WHOLE = r"^(0|-?[1-9][0-9]{0,18})$"
 POINT = r"^-?(0|[1-9][0-9]*)\.[0-9]+$"
 MINUS_ZERO = r"^-(0\.0+)$"
@@ -249,6 +250,13 @@ def _date_round_trips(texts: pa.StringArray, fmt: str) -> bool:
     except (pa.ArrowInvalid, OverflowError):
         return False
     return back.null_count == 0 and _all(pc.equal(back, texts))
+
+
+def check_format(fmt: str) -> None:
+    """Refuse a format of a file that no table can have led to. Raises ValueError."""
+    # Numbers in it are counts of digits; a large one would fill the memory.
+    if len(fmt) > MOST_FORMAT or re.search("[0-9]{3}", fmt):
+        raise ValueError(f"{fmt[:20]!r} is not a format of text")
 
 
 def read_type(fmt: str) -> pa.DataType:

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from tabmt.data.arrow_types import is_text, plain_array, value_type
+from tabmt.data.arrow_types import check_times, is_text, plain_array, value_type
 from tabmt.data.missing import nan_to_null, read_text, to_null
 from tabmt.data.schema import Column, Schema
 from tabmt.data.text_formats import read_type
@@ -58,6 +58,7 @@ def parse_column(array: pa.Array | pa.ChunkedArray, column: Column) -> TypedColu
 
     Text that stands for numbers or dates is read as such, and other types are cast.
     """
+    check_times(column.name, array)
     if column.format is not None and is_text(array.type):
         values = _read(array, column)
     else:

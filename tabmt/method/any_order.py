@@ -74,6 +74,7 @@ class AnyOrderNetwork(nn.Module):
         self.next_positions = nn.Parameter(positions[1].clone())  # (C, D), of the next column
         start = torch.empty(width).normal_(std=EMBEDDING_SD, generator=generator)
         self.start_token = nn.Parameter(start)  # stands for the column before the first
+        self.heads = config.heads
         self.blocks = transformer(config, generator=generator)
         self.norm = nn.LayerNorm(width)
         self.precision: BlockPrecision = "float32"  # while it is trained

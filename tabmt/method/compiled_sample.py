@@ -19,6 +19,7 @@ from torch.nn import functional as F
 from tabmt.method.any_order import AnyOrderNetwork
 from tabmt.method.blocks import Block
 from tabmt.method.devices import has_bfloat16
+from tabmt.method.draw_codes import check_logits
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,7 @@ def draw_chunks(
             for chunk, rows, x in zip(chunks, state.rows, outputs, strict=True):
                 column = chunk.order[step]
                 logits = net.outputs[column](x)  # (P, K)
+                check_logits(logits)
                 logits /= float(temperature[column])
                 if (weights := allowed[column]) is not None:
                     logits += weights.log()

@@ -1,8 +1,11 @@
 """Draw codes from logits: temperature, allowed codes, and very many codes at once."""
 
+import math
+
 import torch
 from torch import Tensor
 
+from tabmt.errors import UserError
 from tabmt.method.column_order import MANY_CODES
 
 BLOCK = 256  # codes whose weights are summed before one of very many is drawn
@@ -24,6 +27,7 @@ def draw_codes(
     temperature of eq. 6 is already in the logits. Temperature 0 is the limit: the likeliest code
     that is allowed.
     """
+    check_logits(logits)
     if allowed is None and temperature > LEAST_FLOAT32 and logits.shape[1] > MANY_CODES:
         codes = _draw_from_many(logits, sources, temperature, generator)
         return codes, torch.zeros(len(sources), dtype=torch.float64, device=logits.device)
@@ -48,6 +52,16 @@ def draw_codes(
     if temperature == 0.0:
         return scaled.argmax(1)[sources], log_allowed
     return _invert(scaled.softmax(1), sources, generator), log_allowed
+
+
+def check_logits(logits: Tensor) -> None:
+    """Refuse to draw from NaN or infinity, which weights of a hostile file can lead to: what would
+    be drawn is no code. One sum is enough, because both persist in it."""
+    if not math.isfinite(float(logits.sum())):
+        raise UserError(
+            "The network computes no probabilities, but NaN or infinity; the weights are damaged, "
+            "so fit the model again."
+        )
 
 
 def _uniform(count: int, generator: torch.Generator, device: torch.device) -> Tensor:

@@ -19,6 +19,7 @@ from tabmt.tokens import MASK
 
 MOST_ROWS = 4096  # per check; more would cost time and hardly make the loss more precise
 PATTERNS_PER_ROW = 32  # at most, if there are few validation rows
+MOST_SCORES = 2**27  # attention scores of a block in one pass
 LEAST_SEEN = 5  # training rows with a code, for validation rows with it to count
 GROUPS = 16  # of validation rows, from which the standard error of the loss is estimated
 LONGEST_WAIT = 0.5  # for a better check, as a fraction of the steps that the best one took
@@ -66,6 +67,10 @@ class ValidationSet:
         # All patterns of a row belong to one group, or the groups would not be independent.
         return cls(chosen, pattern, math.ceil(len(chosen) / repeats / GROUPS) * repeats)
 
+    @property
+    def groups(self) -> int:
+        return math.ceil(len(self.tokens) / self.group_size)
+
     def losses(self, net: Network) -> list[float]:
         """Mean nats per predicted cell, for each of the groups of rows."""
         means = []
@@ -75,8 +80,15 @@ class ValidationSet:
                 torch.split(self.pattern, self.group_size),
                 strict=True,
             ):
-                total, count = net.loss_sum_and_count(tokens, pattern)
-                means.append(total.item() / max(count, 1))
+                # A wide table in several passes, whose attention scores take a bounded memory.
+                rows = max(1, MOST_SCORES // (net.heads * tokens.shape[1] ** 2))
+                total, count = 0.0, 0
+                for part, own in zip(
+                    torch.split(tokens, rows), torch.split(pattern, rows), strict=True
+                ):
+                    loss, cells = net.loss_sum_and_count(part, own)
+                    total, count = total + loss.item(), count + cells
+                means.append(total / max(count, 1))
         return means
 
 

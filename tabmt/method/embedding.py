@@ -116,6 +116,12 @@ class Embedding(nn.Module):
         return F.embedding(self.rows(tokens), torch.cat([table, mask_token[None]]))
 
 
+def smoothing_bytes(bins: Sequence[int]) -> int:
+    """The memory of the weights of smoothing, of columns with so many bins each."""
+    smoothed = [count for count in bins if 1 < count <= MOST_SMOOTHED]
+    return 4 * len(smoothed) * max(smoothed, default=0) ** 2
+
+
 class Smoothing(nn.Module):
     """Neighbouring bins of numbers share their E: each becomes a weighted mean of those around it.
 

@@ -61,6 +61,7 @@ class MaskedNetwork(nn.Module):
         self.mask_token = nn.Parameter(
             torch.empty(width).normal_(std=EMBEDDING_SD, generator=generator)
         )
+        self.heads = config.heads
         self.blocks = transformer(config, generator=generator)
         self.norm = nn.LayerNorm(width)
         self.precision: BlockPrecision = "float32"  # while it is trained

@@ -37,6 +37,9 @@ StopReason = Literal["steps", "minutes", "early"]
 EPOCHS_PER_CHECK = 10  # a small table is memorised within few steps ...
 LEAST_STEPS_PER_CHECK = 10  # ... but checks cost time too
 OPTIMIZER_STATE = ("step", "exp_avg", "exp_avg_sq", "momentum")
+MOST_SCORES = {"cpu": 2**25, "cuda": 2**28}  # attention scores of a block in one pass
+# How often a step holds each, by measurement (docs/log.md, 2026-11-18).
+SCORE_COPIES, LOGIT_COPIES, WEIGHT_COPIES = 4, 4, 8
 MOST_ACTIVATIONS = {"cpu": 2**22, "cuda": 2**26}  # rows x columns x width x blocks of a pass
 
 
@@ -72,6 +75,7 @@ def train(
     validation = ValidationSet.choose(
         valid_tokens, tokens, net, seed=seed, column_order=column_order
     )
+    _check_resumed(state, validation)
     check_every = steps_per_check(config, len(tokens))
     batches = _batches(tokens, valid_tokens, config, seed, state)
     try:
@@ -177,14 +181,31 @@ def add_gradients(
 ) -> tuple[float, int]:
     """Add the gradients of a batch's summed loss, a bounded number of rows at a time; the sum of
     the losses and the number of cells."""
-    activations = MOST_ACTIVATIONS["cuda" if tokens.is_cuda else "cpu"]
-    rows = max(1, activations // (net.positions.numel() * len(net.blocks)))
+    rows = rows_at_once(net, "cuda" if tokens.is_cuda else "cpu")
     loss, count = 0.0, 0
     for chunk, own in zip(torch.split(tokens, rows), torch.split(pattern, rows), strict=True):
         total, cells = net.loss_sum_and_count(chunk, own, noise)
         total.backward()  # type: ignore[no-untyped-call]
         loss, count = loss + total.item(), count + cells
     return loss, count
+
+
+def rows_at_once(net: Network, device: str) -> int:
+    """Rows of one pass, so that it takes a bounded memory: for wide tables the attention scores,
+    whose number grows with the square of the columns, count more than the activations."""
+    columns = len(net.sizes)
+    activations = MOST_ACTIVATIONS[device] // (net.positions.numel() * len(net.blocks))
+    scores = MOST_SCORES[device] // (net.heads * columns**2)
+    return max(1, min(activations, scores))
+
+
+def training_bytes(net: Network) -> int:
+    """About how much memory a training step needs on the CPU, besides that of the program."""
+    rows, columns = rows_at_once(net, "cpu"), len(net.sizes)
+    scores = rows * net.heads * columns**2 * len(net.blocks)
+    logits = rows * sum(net.sizes)
+    weights = sum(parameter.numel() for parameter in net.parameters())
+    return 4 * (SCORE_COPIES * scores + LOGIT_COPIES * logits + WEIGHT_COPIES * weights)
 
 
 # --- schedule ------------------------------------------------------------------------------
@@ -478,6 +499,16 @@ def _check_processes(config: TrainConfig, processes: Group) -> None:
         raise UserError(
             f"batch_size is {config.batch_size}, but must be at least the number of processes, "
             f"{processes.size}."
+        )
+
+
+def _check_resumed(state: TrainState, validation: ValidationSet | None) -> None:
+    """A resumed run compares validation losses with those of the run before, group by group."""
+    kept = state.early_stopping.kept_losses
+    groups = 0 if validation is None else validation.groups
+    if kept and len(kept) != groups:
+        raise TrainingError(
+            "The checkpoint has losses of other validation rows; delete it to start again."
         )
 
 

@@ -1,9 +1,11 @@
 """Unfinished training runs on disk: write one, and read it back for the same table and settings."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from tabmt.config import TrainConfig
@@ -11,7 +13,7 @@ from tabmt.data.schema import Schema
 from tabmt.errors import ModelFileError, UserError
 from tabmt.fingerprint import fingerprint
 from tabmt.json_files import convert, require
-from tabmt.method.train import SavedRun, TrainState
+from tabmt.method.train import OPTIMIZER_STATE, SavedRun, TrainState
 from tabmt.model.model_card import ModelCard, Settings
 from tabmt.model.model_file import read_file, write_file
 from tabmt.tokens import TokenStore
@@ -38,21 +40,19 @@ def table_fingerprint(tokens: TokenStore, schema: Schema) -> str:
 
 
 def read_checkpoint(
-    path: Path, settings: Settings, table: str, seed: int
+    path: Path, settings: Settings, table: str, seed: int, net: Mapping[str, Tensor]
 ) -> tuple[SavedRun, TrainConfig]:
-    """An unfinished run, and how it was trained."""
+    """An unfinished run, and how it was trained. `net` is the state of a network to be trained."""
     metadata, tensors = read_file(path, "checkpoint")
     try:
         card = ModelCard.from_json(metadata.get("card"))
         stored = metadata.get("state")
         state = convert(stored, TrainState)
         require(dataclasses.asdict(state) == stored, "the state has other entries")
-        _check_tensors(tensors)
+        _check_names(tensors)
+        _check_state(state, has_kept=any(name.startswith("kept/") for name in tensors))
     except ValueError as error:
-        raise ModelFileError(
-            f"The unfinished run in {str(path)!r} is damaged or from another version of "
-            "TabMT; delete the file to start again."
-        ) from error
+        raise ModelFileError(_damaged(path)) from error
     before = {"seed": card.seed, **card.settings.to_json()}
     for name, value in {"seed": seed, **settings.to_json()}.items():
         if name not in FREE_ON_RESUME and before[name] != value:
@@ -66,15 +66,58 @@ def read_checkpoint(
             f"The unfinished run in {str(path)!r} was learning another table. Resume with that "
             "table, or delete the file to start again."
         )
+    try:
+        _check_sizes(tensors, net)
+    except ValueError as error:
+        raise ModelFileError(_damaged(path)) from error
     return SavedRun(state, tensors), card.settings.train
 
 
-def _check_tensors(tensors: Mapping[str, Tensor]) -> None:
+def _damaged(path: Path) -> str:
+    return (
+        f"The unfinished run in {str(path)!r} is damaged or from another version of TabMT; delete "
+        "the file to start again."
+    )
+
+
+def _check_state(state: TrainState, *, has_kept: bool) -> None:
+    """The numbers of a run must be some that training can have led to."""
+    stopping, finish = state.early_stopping, state.finish
+    for count in (
+        state.step, state.loss_count, stopping.patience, stopping.kept_step, stopping.last_step,
+        stopping.checks_without_improvement,
+    ):  # fmt: skip
+        require(0 <= count < 2**53, "a count is negative")
+    require(0 <= state.seconds < math.inf, "the time is negative")
+    require(state.is_consistent, "an update was not complete")
+    require(max(stopping.kept_step, stopping.last_step) <= state.step, "a check is in the future")
+    require(has_kept == (stopping.kept_loss is not None), "the best weights are not complete")
+    if finish is not None:
+        require(has_kept and 1 <= finish.steps < 2**53, "the last steps have no weights")
+        require(0 <= finish.start_progress <= 1, "the last steps began at no time")
+        require(0 <= finish.start_step <= state.step, "the last steps began in the future")
+    require(not stopping.should_stop or has_kept, "training has stopped without weights")
+
+
+def _check_sizes(tensors: Mapping[str, Tensor], net: Mapping[str, Tensor]) -> None:
+    for key, tensor in tensors.items():
+        part, _, name = key.partition("/")
+        require(name in net, "a weight is unknown")
+        shape = () if part == "step" else net[name].shape
+        require(tuple(tensor.shape) == tuple(shape), f"{key} has the wrong size")
+        require(tensor.dtype == torch.float32, f"{key} has the wrong type")
+        require(bool(torch.isfinite(tensor).all()), f"{key} holds NaN or infinity")
+    require({key[4:] for key in tensors if key.startswith("net/")} == set(net), "a weight is gone")
+
+
+def _check_names(tensors: Mapping[str, Tensor]) -> None:
     """See that no tensor is missing: the parts of a run have the same names."""
     names: dict[str, set[str]] = {}
     for key in tensors:
         part, _, name = key.partition("/")
         names.setdefault(part, set()).add(name)
+    known = {"net", "average", "kept", *OPTIMIZER_STATE}
+    require(set(names) <= known, "there are unknown tensors")
     net, average, kept = (names.get(part, set()) for part in ("net", "average", "kept"))
     adamw = [names.get(part, set()) for part in ("exp_avg", "exp_avg_sq", "step")]
     muon = names.get("momentum", set())

@@ -23,19 +23,26 @@ from tabmt.data.overrides import read_overrides
 from tabmt.data.protection import least_rows
 from tabmt.data.typed_columns import TypedTable
 from tabmt.errors import UserError
+from tabmt.memory import available_memory
 from tabmt.method import devices
 from tabmt.method.calibrate_missing import calibrate_missing
 from tabmt.method.column_order import ColumnOrder
 from tabmt.method.distributed import Group
 from tabmt.method.networks import Network
-from tabmt.method.train import Progress, SavedRun, Summary, train
+from tabmt.method.train import Progress, SavedRun, Summary, train, training_bytes
 from tabmt.model.checkpoint import read_checkpoint, table_fingerprint, write_checkpoint
-from tabmt.model.fitted_model import FittedModel, new_network, order_of_columns
+from tabmt.model.fitted_model import (
+    FittedModel,
+    check_buffers,
+    new_network,
+    order_of_columns,
+)
 from tabmt.model.model_card import ModelCard, Settings
 from tabmt.rules.computed import computable
 from tabmt.rules.enforce import RuleSet
 from tabmt.seeds import derive, numpy_stream
-from tabmt.tokens import TemporaryFolder, TokenStore
+from tabmt.tokens import TokenStore
+from tabmt.writing import TemporaryFolder
 
 log = logging.getLogger(__name__)
 
@@ -220,7 +227,8 @@ def _encode_large(
     """A table larger than memory, encoded into a folder by the first of several processes."""
     group = Group.current()
     is_first = group.rank == 0
-    temporary = TemporaryFolder() if options.store is None and is_first else None
+    holds = "the rows of a table as numbers, for training"
+    temporary = TemporaryFolder(holds) if options.store is None and is_first else None
     folder = options.store if temporary is None else temporary.path
     mistake = ""
     if is_first:
@@ -263,8 +271,11 @@ def _log_unused(options: FitOptions) -> None:
 def _check_codec(codec: TableCodec) -> None:
     """Store and decode one row: what cannot be sampled is found before training, not after."""
     arrays, entries = codec.to_parts()
-    stored = TableCodec.from_parts(codec.schema, arrays, json.loads(json.dumps(entries)))
-    stored.decode(np.zeros((1, len(codec.token_columns)), np.int64), seed=0)
+    try:
+        stored = TableCodec.from_parts(codec.schema, arrays, json.loads(json.dumps(entries)))
+        stored.check()
+    except ValueError as error:
+        raise UserError(f"The table cannot be learned, because {error}.") from error
 
 
 # --- training ------------------------------------------------------------------------------
@@ -283,11 +294,13 @@ def _train(
     log.info("computing on %s: %s", device, reason)
     valid = _validation_rows(len(tokens), settings.train.valid_share, seed)
     training_rows = tokens.subset(np.flatnonzero(~valid))
+    check_buffers(codec, settings.network)
     net = _start_network(codec, training_rows, card, options.continue_from).to(device)
+    _check_memory(net, str(device))
     counts = training_rows.counts(net.sizes)
     net.output.sample_codes_in_loss(counts, settings.train.sampled_codes)
     table = "" if options.checkpoint is None else table_fingerprint(tokens, codec.schema)
-    run, config = _read_run(options, settings, table, seed)
+    run, config = _read_run(options, settings, table, seed, net)
     threads, reason = devices.pick_threads(config.threads)
     log.info("computing with %d thread%s: %s", threads, "s" * (threads != 1), reason)
     with devices.threads(threads):
@@ -326,6 +339,17 @@ def _train(
     return net, card, summary
 
 
+def _check_memory(net: Network, device: str) -> None:
+    """Say before training, not in the middle of it, that a table is too wide for this machine."""
+    needed, free = training_bytes(net), available_memory()
+    if device == "cpu" and needed > free:
+        raise UserError(
+            f"Training {len(net.sizes):,} columns would need about {needed / 1e9:.1f} GB of "
+            f"memory, but {free / 1e9:.1f} GB are free. Use fewer columns, a smaller width, fewer "
+            "heads or less depth."
+        )
+
+
 def _start_network(
     codec: TableCodec, rows: TokenStore, card: ModelCard, before: FittedModel | None
 ) -> Network:
@@ -339,7 +363,7 @@ def _start_network(
 
 
 def _read_run(
-    options: FitOptions, settings: Settings, table: str, seed: int
+    options: FitOptions, settings: Settings, table: str, seed: int, net: Network
 ) -> tuple[SavedRun | None, TrainConfig]:
     """The unfinished run to resume, if any, and how to train."""
     config = settings.train
@@ -347,7 +371,7 @@ def _read_run(
         return None, config
     if options.checkpoint is None:
         raise UserError("resume needs a checkpoint (the file to which an earlier fit was saved).")
-    run, before = read_checkpoint(options.checkpoint, settings, table, seed)
+    run, before = read_checkpoint(options.checkpoint, settings, table, seed, net.state_dict())
     # Other numbers of threads and other number formats may give other bits.
     if config.threads is None:
         config = dataclasses.replace(config, threads=before.threads)

@@ -7,12 +7,15 @@ import torch
 from tabmt.codec.table import TableCodec
 from tabmt.config import NetworkConfig
 from tabmt.errors import UserError
+from tabmt.memory import available_memory
 from tabmt.method.column_order import ColumnOrder
-from tabmt.method.embedding import Field
+from tabmt.method.embedding import Field, smoothing_bytes
 from tabmt.method.networks import Network, build_network
 from tabmt.model.model_card import ModelCard, Settings
 from tabmt.rules.enforce import RuleSet
 from tabmt.seeds import derive
+
+MOST_BUFFERS = 2**31  # bytes that a network may hold besides its weights
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,19 @@ def new_network(codec: TableCodec, config: NetworkConfig, seed: int) -> Network:
             )
         )
     return build_network(fields, config, torch.Generator().manual_seed(derive(seed, "weights")))
+
+
+def check_buffers(codec: TableCodec, config: NetworkConfig) -> None:
+    """Refuse columns for which a network would need far more memory than its weights have."""
+    if config.smoothing == 0:
+        return
+    is_bin = [coded.codec.is_bin for coded in codec.token_columns]
+    needed = smoothing_bytes([int(bins.sum()) for bins in is_bin if bins is not None])
+    if needed > min(MOST_BUFFERS, available_memory() // 2):
+        raise UserError(
+            f"The bins of {len(codec.token_columns):,} columns would need {needed / 1e9:.1f} GB of "
+            "memory; set smoothing to 0, or max_bins to fewer bins."
+        )
 
 
 def token_column(codec: TableCodec, name: str | None, what: str) -> int | None:

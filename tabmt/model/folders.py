@@ -21,13 +21,16 @@ from tabmt.data import files
 from tabmt.data.dataset import Dataset, Files, InMemory
 from tabmt.data.typed_columns import in_schema_types
 from tabmt.errors import UserError
+from tabmt.json_files import json_text, read_json
 from tabmt.model.fitted_model import FittedModel
 from tabmt.model.generate import BATCH_ROWS, Request, generate_batches
 from tabmt.model.impute import impute_batches
 from tabmt.model.model_file import model_fingerprint
 from tabmt.seeds import derive
+from tabmt.writing import claimed, make_folder, remove_abandoned, write_text
 
 FILE_ROWS = 64 * BATCH_ROWS
+WORKER_SECONDS = 60.0  # for which a worker of a killed run may still be writing a file
 REQUEST = "_tabmt.json"  # files that begin so are not data when the folder is read as a table
 
 
@@ -44,7 +47,8 @@ class SampleFile:
         first = number * self.file_rows
         span = range(first, min(self.rows, first + self.file_rows))
         batches = generate_batches(self.model, self.rows, self.request, span)
-        files.write_file(self.folder / file_name(number), self.model.codec.schema, batches)
+        path = self.folder / file_name(number)
+        files.write_file(path, self.model.codec.schema, batches, wait=WORKER_SECONDS)
         return len(span)
 
 
@@ -61,7 +65,7 @@ class ImputeFile:
         number, path, row_group = piece
         dataset: Dataset = Files([path])
         if row_group is not None:
-            with files.reading(path, "parquet"), pyarrow.parquet.ParquetFile(path) as file:
+            with files.reading(path, "parquet"), files.open_parquet(path) as file:
                 dataset = InMemory(file.read_row_group(row_group))
         rows = 0
 
@@ -85,6 +89,7 @@ class ImputeFile:
             lambda table: in_schema_types(table, schema),
             schema,
             filled,
+            wait=WORKER_SECONDS,
         )
         return rows
 
@@ -158,26 +163,27 @@ def _write_missing(
     engine: Engine,
 ) -> Iterator[int]:
     parallel.check(engine)
-    _claim_folder(
-        folder, {**wanted, "model": model_fingerprint(model), "files_in_all": len(pieces)}
-    )
-    missing = []
-    for number, piece in pieces:
-        path = folder / file_name(number)
-        if not path.exists():
-            missing.append(piece)
-            continue
-        with files.reading(path, "parquet"):
-            yield int(pyarrow.parquet.read_metadata(path).num_rows)
-    yield from parallel.each(work, missing, engine=engine)
-
-
-def _claim_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
-    """See that the folder is new, or holds files of this very request."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{str(folder)!r} is a file; give a folder to write files into.")
-    files.make_folder(folder)
-    files.remove_abandoned(folder, "part-*")
+    make_folder(folder)
+    with claimed(folder, "The output folder"):
+        _check_folder(
+            folder, {**wanted, "model": model_fingerprint(model), "files_in_all": len(pieces)}
+        )
+        missing = []
+        for number, piece in pieces:
+            path = folder / file_name(number)
+            if not path.exists():
+                missing.append(piece)
+                continue
+            with files.reading(path, "parquet"):
+                yield int(pyarrow.parquet.read_metadata(path).num_rows)
+        yield from parallel.each(work, missing, engine=engine)
+
+
+def _check_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
+    """See that the folder is new, or holds files of this very request."""
+    remove_abandoned(folder)
     wanted = json.loads(json.dumps(wanted))
     path = folder / REQUEST
     if not path.exists() or not any(folder.glob("part-*")):
@@ -185,12 +191,12 @@ def _claim_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
             raise UserError(
                 f"The folder {str(folder)!r} contains other files; use an empty folder."
             )
-        files.write_text(path, json.dumps(wanted, indent=2, ensure_ascii=False) + "\n")
+        write_text(path, json_text(wanted, indent=2) + "\n")
         return
     try:
-        before = json.loads(path.read_text(encoding="utf-8"))
-        differing = sorted(n for n in wanted | before if wanted.get(n) != before.get(n))
-    except (ValueError, TypeError) as error:
+        before = read_json(path, "request")
+        differing = sorted(n for n in {*wanted, *before} if wanted.get(n) != before.get(n))
+    except UserError as error:
         raise UserError(f"{str(path)!r} is damaged; empty the folder to start again.") from error
     if differing:
         raise UserError(

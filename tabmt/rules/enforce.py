@@ -28,7 +28,7 @@ from tabmt.data.plain_values import plain_values
 from tabmt.data.protection import Protection
 from tabmt.data.schema import Schema, unknown_column
 from tabmt.errors import UserError
-from tabmt.rules.rule import Rule
+from tabmt.rules.rule import Rule, check_count
 from tabmt.tokens import MASK, TokenStore
 
 log = logging.getLogger(__name__)
@@ -149,6 +149,7 @@ def _frequent_combinations(
 
 def parse_rules(schema: Schema) -> tuple[Rule, ...]:
     """The rules of a schema, checked against its columns."""
+    check_count(schema.rules)
     rules = tuple(Rule.parse(name, text) for name, text in schema.rules.items())
     for rule in rules:
         for name in rule.columns:

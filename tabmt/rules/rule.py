@@ -37,6 +37,10 @@ COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
+MOST_RULES = 10_000  # of a table
+MOST_CHARACTERS = 10_000  # of a rule
+MOST_DEPTH = 100  # of the parts of a rule inside each other
+PATTERN_BYTES = 2**23  # of memory for a compiled regular expression
 PLACEHOLDER = "__column"
 BACKTICKS = re.compile(r"`([^`]+)`")
 Form = Literal["expression", "together", "determines", "exactly_one", "tie"]
@@ -81,6 +85,11 @@ class Rule:
 
     @classmethod
     def parse(cls, name: str, text: str) -> "Rule":
+        if len(text) > MOST_CHARACTERS:
+            raise UserError(
+                f"The rule {name[:80]!r} has {len(text):,} characters; it may have "
+                f"{MOST_CHARACTERS:,}."
+            )
         if PLACEHOLDER in text:
             raise UserError(
                 f"The rule {name!r} contains {PLACEHOLDER!r}, which is a reserved name: {text!r}."
@@ -97,7 +106,7 @@ class Rule:
                 return word
             return in_backticks[int(word.removeprefix(PLACEHOLDER))]
 
-        plain = BACKTICKS.sub(replace, text)
+        plain = _one_space(BACKTICKS.sub(replace, text))
         if match := ABOUT_COLUMNS.match(plain):
             names = [original(word.strip()) for word in match[2].split(",")]
             if len(set(names)) < 2:
@@ -149,7 +158,7 @@ class Rule:
         try:
             with np.errstate(divide="ignore", invalid="ignore"):
                 results = [np.asarray(self._value(tree, columns)) for tree in self.trees]
-        except (TypeError, ValueError, ZeroDivisionError) as error:
+        except (TypeError, ValueError, ArithmeticError) as error:
             raise UserError(
                 f"The rule {self.name!r} cannot be applied to its columns: {self.text!r} ({error})."
             ) from error
@@ -211,19 +220,27 @@ class Rule:
         match node:
             case ast.Name():
                 return columns[node.id]
-            case ast.Constant(value=int() | float() | str() as constant):
-                return float(constant) if isinstance(constant, bool) else constant
+            case ast.Constant(value=str() as constant):
+                return constant
+            case ast.Constant(value=int() | float() as constant):
+                return float(constant)
             case ast.List() | ast.Tuple() | ast.Set():
                 return [value(item) for item in node.elts]
             case ast.UnaryOp(op=ast.USub()):
-                return -value(node.operand)
+                operand = value(node.operand)
+                if not _floats(operand):
+                    raise TypeError("- is for numbers")
+                return -operand
             case ast.UnaryOp(op=ast.Not()):
                 return ~self._truth(value(node.operand))
             case ast.BoolOp():
                 join = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
                 return functools.reduce(join, [self._truth(value(item)) for item in node.values])
             case ast.BinOp() if type(node.op) in ARITHMETIC:
-                return ARITHMETIC[type(node.op)](value(node.left), value(node.right))
+                sides = value(node.left), value(node.right)
+                if not all(map(_floats, sides)):  # a text times a number would fill the memory
+                    raise TypeError("+ - * / are for numbers")
+                return ARITHMETIC[type(node.op)](*sides)
             case ast.Compare():
                 return self._compare(node, columns)
             case ast.Call(args=[texts, ast.Constant(value=str() as pattern)]) if _is_match(node):
@@ -235,11 +252,15 @@ class Rule:
         )
 
     def _matches(self, values: Any, pattern: str) -> Any:
+        # Linear in the length of the text, whatever the pattern is: it comes from a file.
+        import re2
+
         try:
-            expression = re.compile(pattern)
-        except re.error as error:
+            expression = re2.compile(pattern, quiet_options())
+        except re2.error as error:
             raise UserError(
-                f"The rule {self.name!r} has a pattern that cannot be read: {pattern!r} ({error})."
+                f"The rule {self.name!r} has a pattern that cannot be read: {pattern!r} "
+                f"({_pattern_problem(error)})."
             ) from error
         texts = np.asarray(values)
         if texts.dtype.kind != "U":
@@ -276,6 +297,15 @@ class Rule:
         return functools.reduce(np.logical_and, results)
 
 
+def _one_space(text: str) -> str:
+    """Text with one space for each run of spaces outside quotes: the time to find `if ... then` in
+    many of them would grow with their third power."""
+    pieces = TEXT.split(text)
+    return "".join(
+        piece if index % 2 else re.sub(r"\s+", " ", piece) for index, piece in enumerate(pieces)
+    )
+
+
 def _parse_event(name: str, text: str, side: str, original: Callable[[str], str]) -> Event:
     """One side of `A if and only if B`: `column == value`, or `column is missing`."""
     if match := IS_MISSING.match(side):
@@ -308,9 +338,40 @@ def _parse_trees(name: str, text: str, plain: str) -> tuple[ast.expr, ...]:
     match = IF_THEN.match(plain)
     try:
         halves = match.groups() if match else (plain,)
-        return tuple(ast.parse(half.strip(), mode="eval").body for half in halves)
+        trees = tuple(ast.parse(half.strip(), mode="eval").body for half in halves)
     except SyntaxError as error:
         raise UserError(f"The rule {name!r} cannot be read: {text!r} ({error.msg}).") from error
+    except (ValueError, RecursionError, MemoryError) as error:  # a NUL; nested too deeply
+        reason = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+        raise UserError(f"The rule {name!r} cannot be read: {reason}.") from error
+    for tree in trees:
+        _check_depth(name, tree)
+    return trees
+
+
+def _check_depth(name: str, tree: ast.expr) -> None:
+    """Refuse what functions that call themselves could not walk through."""
+    level: list[ast.AST] = [tree]
+    for _ in range(MOST_DEPTH):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return
+    raise UserError(f"The rule {name!r} cannot be read: it is nested too deeply.")
+
+
+def quiet_options() -> Any:
+    """Options of RE2 for patterns from files: bounded memory, errors only as exceptions."""
+    import re2
+
+    options = re2.Options()
+    options.max_mem = PATTERN_BYTES
+    options.log_errors = False
+    return options
+
+
+def _pattern_problem(error: Exception) -> str:
+    detail = error.args[0] if error.args else ""
+    return detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)
 
 
 def _same_kind(left: Any, right: Any) -> tuple[Any, Any]:
@@ -356,4 +417,10 @@ def load_rules(path: str) -> list[Rule]:
         data = data["rules"]
     if not all(isinstance(text, str) for text in data.values()):
         raise UserError(f'The rules file {path!r} must have the form {{"name": "rule", ...}}.')
+    check_count(data)
     return [Rule.parse(name, text) for name, text in data.items()]
+
+
+def check_count(rules: Mapping[str, str]) -> None:
+    if len(rules) > MOST_RULES:
+        raise UserError(f"There are {len(rules):,} rules; a table may have {MOST_RULES:,}.")

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from tabmt.data.files import replacing, write_text
 from tabmt.evaluation.report import charts
 from tabmt.evaluation.report.report import Picture, environment
 from tabmt.search.pareto_front import Front
+from tabmt.writing import replacing, write_text
 
 FRONT, UNIFORM, TRIED = charts.SYNTHETIC, "#d97706", charts.REAL
 TITLES = {

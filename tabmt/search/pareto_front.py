@@ -5,7 +5,6 @@ of a search of temperatures, and can be saved as a file.
 """
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tabmt.config import Privacy, Quality
-from tabmt.data.files import write_text
 from tabmt.errors import ModelFileError, UserError
-from tabmt.json_files import convert, read_json, require
+from tabmt.json_files import convert, json_text, read_json, require
+from tabmt.outputs import check_replaceable
+from tabmt.writing import write_text
 
 FORMAT = 4
 LOWER_IS_BETTER = ("closer", "attack", "detector")
@@ -176,14 +176,14 @@ class Front:
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **dataclasses.asdict(self)}
 
-    def save(self, path: str | Path) -> None:
-        """Write the front as JSON.
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write the front as JSON. Only with `force` is a file replaced that is not a front.
 
         Example:
             >>> front.save("front.json")
         """
-        text = json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n"
-        write_text(Path(path), text)
+        check_replaceable(path, "front", force=force)
+        write_text(Path(path), json_text(self.to_json(), indent=1) + "\n")
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Front":
@@ -193,6 +193,9 @@ class Front:
         for point in (*front.points, *front.uniform):
             values = point.temperatures.values()
             require(all(0 < value < math.inf for value in values), "a temperature is not positive")
+            scores = (point.privacy, point.quality, point.valid_privacy, point.valid_quality,
+                      point.test_privacy, point.test_quality)  # fmt: skip
+            require(all(s is None or math.isfinite(s) for s in scores), "a score is no number")
         require(
             all(point.uniform_temperature is not None for point in front.uniform),
             "a uniform point has no temperature",

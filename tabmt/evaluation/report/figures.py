@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from tabmt.data.files import make_folder, write_text
 from tabmt.errors import UserError, not_installed
 from tabmt.evaluation.evaluate import EvaluatedTable, Evaluator
 from tabmt.evaluation.metrics import fidelity
 from tabmt.evaluation.report import charts
 from tabmt.seeds import derive
+from tabmt.writing import make_folder, write_text
 
 log = logging.getLogger(__name__)
 

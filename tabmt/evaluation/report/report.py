@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tabmt.data.files import write_text
 from tabmt.errors import UserError, not_installed
 from tabmt.evaluation.evaluate import EvaluatedTable, Evaluator
 from tabmt.evaluation.metrics import fidelity
@@ -19,6 +18,7 @@ from tabmt.evaluation.metrics.encoder import EncodedTable
 from tabmt.evaluation.report import charts, figures
 from tabmt.evaluation.results import Attack, Evaluation, Privacy, Score
 from tabmt.evaluation.verdict import OTHER_KIND
+from tabmt.writing import write_text
 
 MOST_COLUMNS = 60  # with a picture
 MOST_BARS = 10
