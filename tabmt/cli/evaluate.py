@@ -16,6 +16,7 @@ from tabmt.printable import printable
 from tabmt.writing import make_folder, write_text
 
 if TYPE_CHECKING:
+    from tabmt.evaluation.evaluate import EvaluatedTable, Evaluator
     from tabmt.evaluation.report.report import Picture
     from tabmt.evaluation.results import Evaluation
     from tabmt.search.pareto_front import Front
@@ -138,10 +139,7 @@ def evaluate(
         write_report(evaluator, tables, report_file, front, pictures)
         log.info("wrote the report to %s", report_file)
     if figures_folder is not None:
-        from tabmt.evaluation.report.figures import write_figures
-
-        for path in write_figures(evaluator, tables, figures_folder):
-            log.info("wrote %s", path)
+        _write_figures(evaluator, tables, figures_folder)
     if any(table.evaluation.privacy.passed is False for table in tables):
         click.get_current_context().exit(ABOVE_MAX_RISK)
 
@@ -159,6 +157,13 @@ def _print_scores(evaluations: "list[Evaluation]") -> None:
 def _write_json(path: str, evaluations: "list[Evaluation]") -> None:
     content = [evaluation.to_json() for evaluation in evaluations]
     write_text(Path(path), json_text(content, indent=2) + "\n")
+
+
+def _write_figures(evaluator: "Evaluator", tables: "list[EvaluatedTable]", folder: str) -> None:
+    from tabmt.evaluation.report.figures import write_figures
+
+    for path in write_figures(evaluator, tables, folder):
+        log.info("wrote %s", path)
 
 
 def _load_front(path: str | None) -> "tuple[Front | None, list[Picture]]":
