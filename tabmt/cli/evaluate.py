@@ -18,7 +18,6 @@ from tabmt.writing import make_folder, write_text
 if TYPE_CHECKING:
     from tabmt.evaluation.evaluate import EvaluatedTable, Evaluator
     from tabmt.evaluation.report.report import Picture
-    from tabmt.evaluation.results import Evaluation
     from tabmt.search.pareto_front import Front
 
 log = logging.getLogger(__name__)
@@ -110,10 +109,10 @@ def evaluate(
     from tabmt.rules.rule import load_rules
 
     _prepare_figures(figures_folder, embed)
-    inputs = [*synthetic, train, test, valid, schema, rules_file, catboost_file, embed, model]
-    inputs.append(front_file)
-    check_outputs(_outputs(json_file, report_file, figures_folder), inputs, force=force)
-    front, pictures = _load_front(front_file)
+    files = (schema, rules_file, catboost_file, embed, model, front_file)
+    outputs = _outputs(json_file, report_file, figures_folder)
+    check_outputs(outputs, [*synthetic, train, test, valid, *files], force=force)
+    front = _load_front(front_file)
     evaluator = Evaluator.of(
         train,
         test,
@@ -128,15 +127,12 @@ def evaluate(
         max_risk=max_risk,
         seed=seed,
     )
-    for note in evaluator.notes:
-        log.warning(note)
-    names = zip(synthetic, _table_names(synthetic), strict=True)
-    tables = [evaluator.evaluate(path, name) for path, name in names]
-    _print_scores([table.evaluation for table in tables])
+    tables = _evaluate_all(evaluator, synthetic)
+    _print_scores(tables)
     if json_file is not None:
-        _write_json(json_file, [table.evaluation for table in tables])
+        _write_json(json_file, tables)
     if report_file is not None:
-        write_report(evaluator, tables, report_file, front, pictures)
+        write_report(evaluator, tables, report_file, *front)
         log.info("wrote the report to %s", report_file)
     if figures_folder is not None:
         _write_figures(evaluator, tables, figures_folder)
@@ -144,18 +140,26 @@ def evaluate(
         click.get_current_context().exit(ABOVE_MAX_RISK)
 
 
-def _print_scores(evaluations: "list[Evaluation]") -> None:
+def _evaluate_all(evaluator: "Evaluator", paths: Sequence[str]) -> "list[EvaluatedTable]":
+    for note in evaluator.notes:
+        log.warning(note)
+    names = zip(paths, _table_names(paths), strict=True)
+    return [evaluator.evaluate(path, name) for path, name in names]
+
+
+def _print_scores(tables: "list[EvaluatedTable]") -> None:
     """All scores, and the verdict on each table."""
     from tabmt.evaluation.report.report import scores_as_text, verdict
 
+    evaluations = [table.evaluation for table in tables]
     lines = [scores_as_text(evaluations)]
     for evaluation in evaluations:
         lines += ["", f"Verdict on {evaluation.name}:", *verdict(evaluation)]
     click.echo(printable("\n".join(lines), keep="\n"))
 
 
-def _write_json(path: str, evaluations: "list[Evaluation]") -> None:
-    content = [evaluation.to_json() for evaluation in evaluations]
+def _write_json(path: str, tables: "list[EvaluatedTable]") -> None:
+    content = [table.evaluation.to_json() for table in tables]
     write_text(Path(path), json_text(content, indent=2) + "\n")
 
 

@@ -46,7 +46,7 @@ from tabmt.writing import TemporaryFolder
 
 log = logging.getLogger(__name__)
 
-TOLD_APART = 0.55  # the score of a detector above which codes do not hold a table well enough
+MOST_DETECTABLE = 0.55  # the score of a detector above which codes do not hold a table well enough
 LEAST_VALID_ROWS = 20  # fewer validation rows say nothing, so training does not stop early
 
 
@@ -179,7 +179,7 @@ def _encode_in_memory(
     rules = inference.rules(dataset, columns)
     encoded = _encode_typed(codec.with_rules(rules), typed, config, seed)
     auc = encoded.codes_detector_auc
-    if config.shared_values != "auto" or auc is None or auc <= TOLD_APART:
+    if config.shared_values != "auto" or auc is None or auc <= MOST_DETECTABLE:
         return encoded
     log.info("so numbers that many rows share get codes of their own")
     config = dataclasses.replace(config, shared_values="codes")
