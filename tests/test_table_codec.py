@@ -189,7 +189,7 @@ def test_new_rows_are_encoded_with_the_codes_of_the_fit(caplog):
     assert caplog.messages == [
         "Column 'age' has 1 missing values, but had none when the model was fitted; they are "
         "masked, as if they were not given.",
-        "Column 'age' has values outside the range that the model has seen; each is replaced by "
+        "Column 'age' has values outside the range that the model holds; each is replaced by "
         "the nearest value in range (1 of the first 1 values).",
     ]
 
