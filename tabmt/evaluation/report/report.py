@@ -117,7 +117,8 @@ def privacy_verdict(evaluation: Evaluation) -> list[str]:
             f"The most exposed are {exposed.kind}: risk {exposed.risk:.1%} "
             f"({exposed.risk_low:.1%} to {exposed.risk_high:.1%})."
             if exposed.risk_low > 0 and exposed.kind != OTHER_KIND
-            else "Rows with a rare category or an extreme number are not more exposed than others."
+            else "Rows with a rare category or an extreme number are not found to be more exposed "
+            "than others."
         )
     if (limit := budget_verdict(privacy)) is not None:
         sentences.append(limit)
