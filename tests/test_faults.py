@@ -231,7 +231,7 @@ def test_dates_outside_every_calendar_are_one_sentence():
 def test_a_table_too_wide_for_the_memory_is_refused_before_training(monkeypatch):
     frame = pd.DataFrame(np.random.default_rng(0).integers(0, 3, (40, 60)))
     monkeypatch.setattr("tabmt.model.fit.available_memory", lambda: 10**6)
-    with pytest.raises(UserError, match=r"Training 60 columns would need about 0.1 GB of memory"):
+    with pytest.raises(UserError, match=r"Training 60 columns would need about 0.0 GB of memory"):
         TabMT(**SETTINGS).fit(frame)
 
 

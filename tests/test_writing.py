@@ -30,7 +30,9 @@ from tabmt.writing import TemporaryFolder, claimed, replacing
 kind, path = sys.argv[1], Path(sys.argv[2])
 folder = TemporaryFolder("something") if kind == "folder" else None
 holder = {"file": lambda: replacing(path), "run": lambda: claimed(path, "The output")}.get(kind)
-context = holder().__enter__() if holder else None
+context = holder() if holder else None
+if context:
+    context.__enter__()
 print(folder.path if folder else "", flush=True)
 time.sleep(100)
 """
