@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -86,13 +87,7 @@ def evaluate(
     _prepare_figures(figures_folder, embed)
     inputs = [*synthetic, train, test, valid, schema, rules_file, catboost_file, embed, front_file]
     check_outputs(_outputs(json_file, report_file, figures_folder), inputs, force=force)
-    front, pictures = None, []
-    if front_file is not None:
-        from tabmt.search.charts import front_pictures
-        from tabmt.search.pareto_front import Front
-
-        front = Front.load(front_file)
-        pictures = front_pictures(front)
+    front, pictures = _read_front(front_file)
     evaluator = Evaluator.of(
         train,
         test,
@@ -107,10 +102,9 @@ def evaluate(
     )
     for note in evaluator.notes:
         log.warning(note)
-    names = _table_names(synthetic)
-    tables = [evaluator.evaluate(path, name) for path, name in zip(synthetic, names, strict=True)]
-    text = scores_as_text([table.evaluation for table in tables])
-    click.echo(printable(text, keep="\n"))
+    named = zip(synthetic, _table_names(synthetic), strict=True)
+    tables = [evaluator.evaluate(path, name) for path, name in named]
+    click.echo(printable(scores_as_text([t.evaluation for t in tables]), keep="\n"))
     if json_file is not None:
         content = [table.evaluation.to_json() for table in tables]
         write_text(Path(json_file), json_text(content, indent=2) + "\n")
@@ -122,6 +116,17 @@ def evaluate(
 
         for path in write_figures(evaluator, tables, figures_folder):
             log.info("wrote %s", path)
+
+
+def _read_front(path: str | None) -> tuple[Any, list[Any]]:
+    """A front and its pictures, if one is given."""
+    if path is None:
+        return None, []
+    from tabmt.search.charts import front_pictures
+    from tabmt.search.pareto_front import Front
+
+    front = Front.load(path)
+    return front, list(front_pictures(front))
 
 
 def _prepare_figures(folder: str | None, embed: str | None) -> None:
