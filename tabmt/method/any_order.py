@@ -75,12 +75,13 @@ class AnyOrderNetwork(nn.Module):
         start = torch.empty(width).normal_(std=EMBEDDING_SD, generator=generator)
         self.start_token = nn.Parameter(start)  # stands for the column before the first
         self.blocks = transformer(config, generator=generator)
+        self._heads = config.heads
         self.norm = nn.LayerNorm(width)
         self.precision: BlockPrecision = "float32"  # while it is trained
 
     @property
     def heads(self) -> int:
-        return int(self.blocks[0].heads)
+        return self._heads
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -62,12 +62,13 @@ class MaskedNetwork(nn.Module):
             torch.empty(width).normal_(std=EMBEDDING_SD, generator=generator)
         )
         self.blocks = transformer(config, generator=generator)
+        self._heads = config.heads
         self.norm = nn.LayerNorm(width)
         self.precision: BlockPrecision = "float32"  # while it is trained
 
     @property
     def heads(self) -> int:
-        return int(self.blocks[0].heads)
+        return self._heads
 
     @property
     def sizes(self) -> tuple[int, ...]:
