@@ -43,7 +43,7 @@ SECONDS = 20.0  # for one file; longer is a hang
 MEMORY = 2**31  # bytes above what the process had; more is a fault
 FAULTS = ("traceback", "hang", "memory", "crash", "accepted corruption")
 FIT = ["--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "64", "--threads", "1",
-       "--checkpoint-every", "0.1"]  # fmt: skip
+       "--precision", "float32", "--checkpoint-every", "0.1"]  # fmt: skip
 
 
 # --- mutations -----------------------------------------------------------------------------
