@@ -43,7 +43,7 @@ SECONDS = 20.0  # for one file; longer is a hang
 MEMORY = 2**31  # bytes above what the process had; more is a fault
 FAULTS = ("traceback", "hang", "memory", "crash", "accepted corruption")
 FIT = ["--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "64", "--threads", "1",
-       "--checkpoint-every", "0.1"]  # fmt: skip
+       "--precision", "float32", "--checkpoint-every", "0.1"]  # fmt: skip
 
 
 # --- mutations -----------------------------------------------------------------------------
@@ -76,6 +76,16 @@ def work(jobs: list[tuple[Target, int]], seed: int, pipe: int) -> None:
         os.write(pipe, (json.dumps(result) + "\n").encode())
 
 
+@contextlib.contextmanager
+def ending(child: int) -> Iterator[None]:
+    """Kill a child process at the end, if it still runs."""
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
 def guarded(jobs: list[tuple[Target, int]], seed: int) -> Iterator[tuple[str, str]]:
     """The outcomes of jobs, in processes that are replaced when they hang or crash."""
     position = 0
@@ -90,7 +100,7 @@ def guarded(jobs: list[tuple[Target, int]], seed: int) -> Iterator[tuple[str, st
                 os._exit(0)
         os.close(send)
         end = min(position + 2000, len(jobs))
-        with os.fdopen(receive, "rb") as pipe:
+        with os.fdopen(receive, "rb") as pipe, ending(child):
             fault = ""
             while position < end and not fault:
                 ready, _, _ = select.select([pipe], [], [], SECONDS)
@@ -99,14 +109,15 @@ def guarded(jobs: list[tuple[Target, int]], seed: int) -> Iterator[tuple[str, st
                     yield tuple(json.loads(line))
                 else:
                     fault = "crash" if ready else "hang"
-                    os.kill(child, signal.SIGKILL)
                     yield fault, ""
                 position += 1
-        os.waitpid(child, 0)
 
 
-def mutate(count: int, seed: int, only: str | None = None) -> dict[str, Any]:
-    """The outcomes of `count` mutations, evenly over all targets, with the faults in full."""
+def mutate(
+    count: int, seed: int, only: str | None = None, seconds: float = float("inf")
+) -> dict[str, Any]:
+    """The outcomes of `count` mutations, or of as many as `seconds` allow, evenly over all targets,
+    with the faults in full."""
     with tempfile.TemporaryDirectory() as folder:
         workshop = Workshop(Path(folder), mixed_frame(120))
         targets = [t for t in workshop.targets() if only in (None, t.name)]
@@ -116,14 +127,18 @@ def mutate(count: int, seed: int, only: str | None = None) -> dict[str, Any]:
         }
         faults = []
         started = time.monotonic()
-        for (target, number), (result, detail) in zip(jobs, guarded(jobs, seed), strict=True):
+        results = guarded(jobs, seed)
+        for (target, number), (result, detail) in zip(jobs, results, strict=True):
             counts[target.name][result] += 1
             if result in FAULTS:
                 faults.append({"target": target.name, "number": number, "fault": result,
                                "detail": detail})  # fmt: skip
+            if time.monotonic() - started > seconds:
+                results.close()
+                break
         return {
             "seed": seed,
-            "mutations": count,
+            "mutations": sum(c.total() for c in counts.values()),
             "seconds": round(time.monotonic() - started),
             "outcomes": {name: dict(sorted(c.items())) for name, c in counts.items()},
             "faults": faults,
@@ -300,8 +315,8 @@ def kill_once(
     return ending or "other", [f"{name}: {problem}" for problem in wrong]
 
 
-def kill(count: int, seed: int) -> dict[str, Any]:
-    """How `count` killed runs ended, and what was wrong."""
+def kill(count: int, seed: int, limit: float = float("inf")) -> dict[str, Any]:
+    """How `count` killed runs, or as many as `limit` seconds allow, ended, and what was wrong."""
     rng = random.Random(seed)
     os.umask(0o022)
     endings: dict[str, collections.Counter[str]] = {}
@@ -324,6 +339,8 @@ def kill(count: int, seed: int) -> dict[str, Any]:
             shutil.rmtree(folder)
         number = 0
         while sum(c["SIGKILL"] + c["SIGTERM"] for c in endings.values()) < count:
+            if time.monotonic() - started > limit:
+                break
             name = list(COMMANDS)[number % len(COMMANDS)]
             ending, wrong = kill_once(base, name, expected[name], seconds[name], rng)
             endings.setdefault(name, collections.Counter())[ending] += 1
@@ -345,14 +362,15 @@ def main() -> None:
     parser.add_argument("what", choices=("mutate", "kill"))
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--only", help="mutate: only this kind of file or input")
     parser.add_argument("--no-save", action="store_true", help="do not write a result file")
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.what == "mutate":
-        result = mutate(options.count, options.seed, options.only)
+        result = mutate(options.count, options.seed, options.only, 60 * options.minutes)
     else:
-        result = kill(options.count, options.seed)
+        result = kill(options.count, options.seed, 60 * options.minutes)
     for fault in result["faults"][:60]:
         print(fault)
     print(json.dumps({k: v for k, v in result.items() if k != "faults"}, indent=1))

@@ -709,6 +709,30 @@ def attacks_table() -> str:
     return table(["table", "rows", *ATTACKS], rows)
 
 
+def mutations_table() -> str:
+    result = read_result("faults-mutate")
+    head = ["file or input", "changed", "refused with a sentence", "works", "faults"]
+    rows = []
+    for name, outcomes in result["outcomes"].items():
+        count, refused = sum(outcomes.values()), outcomes.get("refused", 0)
+        works = outcomes.get("works", 0) + outcomes.get("same content", 0)
+        rows.append(
+            [name, f"{count:,}", f"{refused:,}", f"{works:,}", f"{count - refused - works}"]
+        )
+    return table(head, rows)
+
+
+def kills_table() -> str:
+    result = read_result("faults-kill")
+    head = ["command", "SIGKILL", "SIGTERM", "was done before", "faults"]
+    rows = []
+    for name, endings in result["endings"].items():
+        counts = [str(endings.get(key, 0)) for key in head[1:4]]
+        faults = sum(fault.startswith(f"{name}: ") for fault in result["faults"])
+        rows.append([name, *counts, str(faults)])
+    return table(head, rows)
+
+
 MARKERS: dict[str, Callable[[], str]] = {
     "two minutes": lambda: speed_table("speed-2min-*"),
     "ten minutes": lambda: speed_table("speed-10min-*"),
@@ -736,6 +760,8 @@ MARKERS: dict[str, Callable[[], str]] = {
     "sampled loss": sampled_loss_table,
     "flights": flights_table,
     "scale": scale_table,
+    "mutations": mutations_table,
+    "kills": kills_table,
 }
 
 

@@ -242,7 +242,7 @@ def test_the_commands_lead_from_a_weekly_file_to_a_weekly_file(tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["-o", "week.csv"], "'week.csv' is one of the files to read; write to another one."),
+        (["-o", "week.csv"], "The output 'week.csv' is also an input of this command"),
         (
             ["-o", "f.parquet", "--valid", "no/v.parquet"],
             "There is no folder 'no' to write 'v.parquet' into.",

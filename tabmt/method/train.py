@@ -199,9 +199,9 @@ def rows_at_once(net: Network, device: str) -> int:
     return max(1, min(activations, scores))
 
 
-def training_bytes(net: Network) -> int:
+def training_bytes(net: Network, batch_size: int) -> int:
     """About how much memory a training step needs on the CPU, besides that of the program."""
-    rows, columns = rows_at_once(net, "cpu"), len(net.sizes)
+    rows, columns = min(batch_size, rows_at_once(net, "cpu")), len(net.sizes)
     scores = rows * net.heads * columns**2 * len(net.blocks)
     logits = rows * sum(net.sizes)
     weights = sum(parameter.numel() for parameter in net.parameters())

@@ -296,7 +296,7 @@ def _train(
     training_rows = tokens.subset(np.flatnonzero(~valid))
     check_buffers(codec, settings.network)
     net = _start_network(codec, training_rows, card, options.continue_from).to(device)
-    _check_memory(net, str(device))
+    _check_memory(net, settings.train.batch_size, str(device))
     counts = training_rows.counts(net.sizes)
     net.output.sample_codes_in_loss(counts, settings.train.sampled_codes)
     table = "" if options.checkpoint is None else table_fingerprint(tokens, codec.schema)
@@ -339,9 +339,9 @@ def _train(
     return net, card, summary
 
 
-def _check_memory(net: Network, device: str) -> None:
+def _check_memory(net: Network, batch_size: int, device: str) -> None:
     """Say before training, not in the middle of it, that a table is too wide for this machine."""
-    needed, free = training_bytes(net), available_memory()
+    needed, free = training_bytes(net, batch_size), available_memory()
     if device == "cpu" and needed > free:
         raise UserError(
             f"Training {len(net.sizes):,} columns would need about {needed / 1e9:.1f} GB of "
