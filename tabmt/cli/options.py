@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 import tomllib
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -65,6 +66,11 @@ class Commands(click.Group):
             close_stdout()
             message = f"{what} cannot be written or read: {error.strerror}."
             raise OneSentence(printable(message)) from error
+        finally:
+            # The work is over: SIGTERM must not interrupt what Python does when it ends. Not
+            # SIG_IGN, which processes that are started would inherit.
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, lambda *_: None)
 
 
 class Terminated(KeyboardInterrupt):
