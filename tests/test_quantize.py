@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from tabmt.codec.quantize import quantize
+from tabmt.codec.quantize import Quantized, quantize
 
 QUANTIZERS = ("kmeans", "plain-kmeans", "quantile", "uniform", "none")
 whole_numbers = st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=200)
@@ -208,3 +208,18 @@ def test_plain_kmeans_is_as_good_as_scikit_learns():
     ours = ((units - codes.centres[labels]) ** 2).sum()
     theirs = KMeans(20, n_init=1, random_state=3).fit(units[:, None]).inertia_
     assert ours == pytest.approx(theirs, rel=0.15)
+
+
+def test_a_bin_that_is_full_of_atoms_does_not_hang():
+    """No table has such codes, but a file from a stranger may."""
+    full = Quantized(
+        centres=np.array([1.0, 2.0, 2.1, 3.0]),
+        atom=np.array([True, True, False, True]),
+        edges=np.array([1.0, 3.0]),
+        knot_bin=np.array([0, 0]),
+        knot_share=np.array([0.0, 1.0]),
+        knot_value=np.array([0.5, 3.5]),
+        continuous=False,
+    )
+    drawn = full.decode(np.array([2] * 10), np.random.default_rng(0), "inside")
+    assert set(drawn) <= {1.0, 2.0, 3.0}

@@ -253,15 +253,16 @@ class Quantized:
             low, high = np.maximum(low, least), np.minimum(high, most)
         values = np.clip(values, low, high)
         atoms = self.centres[self.atom]
-        step = 1
-        while (hit := np.isin(values, atoms)).any():
-            # Draws avoid atoms by construction; rounding, or a centre, may still hit one.
+        # Draws avoid atoms by construction; rounding, or a centre, may still hit one. A bin that is
+        # full of atoms, as only a damaged file has it, leaves a number where it is.
+        for step in range(1, len(atoms) + 2):
+            if not (hit := np.isin(values, atoms)).any():
+                break
             for sign in (1, -1):
                 moved = values + sign * step * (np.spacing(values) if self.continuous else 1)
                 take = hit & (moved >= low) & (moved <= high) & ~np.isin(moved, atoms)
                 values = np.where(take, moved, values)
                 hit &= ~take
-            step += 1
         return np.asarray(values)
 
 
