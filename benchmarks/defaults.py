@@ -38,7 +38,8 @@ SCORES = ("ml_efficiency", "detector_auc", "share_closer_to_train", "copies")
 
 def split(folder: Path, name: str, most: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Training and test rows; of a large table, some at random."""
-    table = pd.read_parquet(folder / f"{name}.parquet").drop(columns=LEFT_OUT.get(name, []), errors="ignore")
+    table = pd.read_parquet(folder / f"{name}.parquet")
+    table = table.drop(columns=LEFT_OUT.get(name, []), errors="ignore")
     indices = np.load(folder / f"{name}.split.npz")
     rng = np.random.default_rng(0)
     parts = []

@@ -34,7 +34,8 @@ def before(rows: int) -> dict[str, Any]:
 
 
 def training_rows(folder: Path, name: str) -> pd.DataFrame:
-    table = pd.read_parquet(folder / f"{name}.parquet").drop(columns=LEFT_OUT.get(name, []), errors="ignore")
+    table = pd.read_parquet(folder / f"{name}.parquet")
+    table = table.drop(columns=LEFT_OUT.get(name, []), errors="ignore")
     return table.iloc[np.load(folder / f"{name}.split.npz")["train"]].reset_index(drop=True)
 
 

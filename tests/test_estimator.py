@@ -359,13 +359,13 @@ def test_a_damaged_model_gets_a_sentence(fitted, tmp_path):
         with pytest.raises(ModelFileError, match="cannot be read as a TabMT model"):
             TabMT.load(tmp_path / name)
     (tmp_path / "width").write_bytes(whole.replace(b'\\"width\\": 16', b'\\"width\\": 32'))
-    with pytest.raises(ModelFileError, match="parts do not fit together"):
+    with pytest.raises(ModelFileError, match="its checksum is wrong"):
         TabMT.load(tmp_path / "width")
-    (tmp_path / "format").write_bytes(whole.replace(b'{\\"format\\": 3', b'{\\"format\\": 9'))
+    (tmp_path / "format").write_bytes(whole.replace(b'{\\"format\\": 4', b'{\\"format\\": 9'))
     with pytest.raises(ModelFileError) as error:
         TabMT.load(tmp_path / "format")
     assert str(error.value) == (
-        f"{str(tmp_path / 'format')!r} has format 9, but this version of TabMT reads format 3. "
+        f"{str(tmp_path / 'format')!r} has format 9, but this version of TabMT reads format 4. "
         "Load it with the version that wrote it, or fit again."
     )
 

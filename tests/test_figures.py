@@ -145,7 +145,8 @@ def test_a_table_without_ids_and_with_other_columns_is_embedded(model):
 
 def test_values_that_the_model_never_saw_are_embedded_too(model):
     other = FRESH.assign(city="Tromsø", height=FRESH["height"] + 1000)
-    assert evaluate(other, TRAIN, TEST, embed=model)["precision"].value < 0.5
+    precision = evaluate(other, TRAIN, TEST, embed=model)["precision"]
+    assert precision.value < 0.75 * precision.reference
 
 
 def test_few_rows_have_no_precision(model):

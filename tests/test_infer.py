@@ -231,7 +231,8 @@ def test_a_missing_text_added_to_a_schema_file_is_inferred_anew_and_the_rest_sta
 
     age["max_bins"], age["quantizer"], zip_["kind"] = 7, "uniform", "categorical"
     path.write_text(json.dumps(written))
-    written = run_schema(table, path, "--schema", str(path))
+    edited, path = path, tmp_path / "edited.json"
+    written = run_schema(table, path, "--schema", str(edited))
     income, age, zip_, city = written["columns"]
     assert (age["set_by_user"], zip_["set_by_user"]) == (["quantizer", "max_bins"], ["kind"])
 

@@ -10,14 +10,15 @@ from tests.tables import every_type
 
 
 def test_what_a_user_sets_wins_and_the_reason_says_so():
-    table = pa.table({"zip": [98000 + i % 20 for i in range(40)], "x": [i / 3 for i in range(40)]})
+    rows = range(400)
+    table = pa.table({"zip": [98000 + i % 20 for i in rows], "x": [i / 3 for i in rows]})
     overrides = {"columns": [{"name": "zip", "kind": "categorical"}, {"name": "x", "decimals": 2}]}
     zip_, x = infer_schema(table, overrides=overrides).columns
     assert (zip_.kind, x.decimals) == ("categorical", 2)
     assert zip_.reason == (
         "set in the schema (inferred: numeric, whole numbers with 20 distinct values)"
     )
-    assert x.reason.endswith("decimals set in the schema (inferred: None)")
+    assert "; decimals set in the schema (inferred: None)" in x.reason
     assert (zip_.set_by_user, x.set_by_user) == (("kind",), ("decimals",))
 
 
@@ -118,8 +119,8 @@ WRONG_MISSING_TEXTS = [
     (
         pa.array(["1", "99", "150", "7"]),
         "99",
-        "The schema sets missing_text of column 'x' to '99', which lies between its values (1 to "
-        "150) and could be generated. Leave these cells empty, or set its kind to categorical.",
+        "The schema sets missing_text of column 'x' to '99', which lies between its values and "
+        "could be generated. Leave these cells empty, or set its kind to categorical.",
     ),
     (
         pa.array(["1", "NA", "150", "-9"]),
@@ -155,5 +156,5 @@ def test_a_missing_text_to_which_values_could_be_rounded_gets_a_sentence():
     entry = {"name": "x", "missing_text": "0.00"}
     (column,) = infer_schema(table, overrides={"columns": [entry]}).columns
     assert column.missing_text == "0.00"
-    with pytest.raises(UserError, match=r"which lies between its values \(0.0 to 1.0\)"):
+    with pytest.raises(UserError, match="which lies between its values and could be generated"):
         infer_schema(table, overrides={"columns": [{**entry, "decimals": 0}]})

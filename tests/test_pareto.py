@@ -33,7 +33,7 @@ def folder(tmp_path_factory) -> Path:
     table[160:250].to_csv(folder / "val.csv", index=False)
     table[250:].to_csv(folder / "test.csv", index=False)
     (folder / "catboost.json").write_text(json.dumps(FAST))
-    model = TabMT(steps=400, learning_rate=5e-3, patience=10, threads=1, **TINY)
+    model = TabMT(steps=400, learning_rate=5e-3, valid_share=0.0, threads=1, **TINY)
     model.fit(folder / "train.csv")
     model.save(folder / "model.tabmt")
     return folder
@@ -374,7 +374,7 @@ def test_apply_and_show_on_the_command_line(front, folder, tmp_path):
     assert f"point {front.points.index(front.choose(quality=quality)) + 1}: dcr" in output
     # A model with temperatures is still the one that was searched.
     output = tabmt("apply", tmp_path / "front.json", tmp_path / "private.tabmt", "--point", 1, "-o",
-                   tmp_path / "private.tabmt")  # fmt: skip
+                   tmp_path / "again.tabmt")  # fmt: skip
     assert "another fit" not in output
     most = front.real["valid_quality"] + 1
     tabmt("apply", tmp_path / "front.json", folder / "model.tabmt", "--quality-loss", most, "-o",

@@ -113,10 +113,12 @@ class Identifiers:
             return cls(start=_rounded(low, 1), skip=skip)
         # The ends are two real identifiers, so they are stored rounded.
         low, high = _rounded(low, ROUND_DIGITS), -_rounded(-high, ROUND_DIGITS)
+        if pa.types.is_integer(values.type):  # rounding must not leave the type
+            least, most = _ends(values.type)
+            low, high = max(low, least), min(high, most)
         count = high - low + 1
         # Above the real ones, if the type has room there, so that none of them is repeated.
         start = high + 1 if _fits(high + count, values.type) else low
-        start = start if _fits(start, values.type) else int(raw.min())
         return cls(start=start, count=count, skip=skip)
 
     @classmethod
@@ -348,6 +350,12 @@ def _fits(number: int, dtype: pa.DataType) -> bool:
     except (pa.ArrowInvalid, OverflowError):
         return False
     return True
+
+
+def _ends(dtype: pa.DataType) -> tuple[int, int]:
+    """The smallest and the largest number of a type of whole numbers."""
+    limits = np.iinfo(dtype.to_pandas_dtype())
+    return int(limits.min), int(limits.max)
 
 
 def _alphabet(letters: set[str]) -> str:

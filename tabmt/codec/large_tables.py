@@ -11,7 +11,7 @@ import json
 import logging
 import time
 import zipfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -21,12 +21,13 @@ import numpy as np
 import pyarrow as pa
 
 from tabmt import parallel
-from tabmt.codec.columns import CategoricalCodec, CodedColumn, ConstantCodec, categories_codec
+from tabmt.codec.columns import CodedColumn, categories_codec
 from tabmt.codec.table import TableCodec, fit_column
 from tabmt.config import CodecConfig, Engine
 from tabmt.data import infer
 from tabmt.data.dataset import Dataset
 from tabmt.data.schema import Schema
+from tabmt.data.typed_columns import TypedColumn
 from tabmt.errors import UserError
 from tabmt.fingerprint import fingerprint
 from tabmt.json_files import convert, json_text, parse_json, read_bounded, require
@@ -56,28 +57,38 @@ def fit_table_codec(
     """The codec of a table of any size, column by column."""
     inference = infer.Inference.of(dataset, config, overrides)
     config = inference.config
-    codec = TableCodec.fit(inference.columns(dataset), dataset.source, {}, config, seed)
+    declared: dict[str, pa.Array | None] = {}
+
+    def columns() -> Iterator[TypedColumn]:
+        for typed in inference.columns(dataset):
+            declared[typed.column.name] = typed.dictionary
+            yield typed
+
+    codec = TableCodec.fit(columns(), dataset.source, {}, config, seed)
     if infer.is_sampled(dataset):
-        codec = _with_all_rows(codec, inference, dataset, config, seed)
-    columns = {column.name: column for column in codec.schema.columns}
-    return codec.with_rules(inference.rules(dataset, columns))
+        codec = _with_all_rows(codec, inference, dataset, declared, seed)
+    by_name = {column.name: column for column in codec.schema.columns}
+    return codec.with_rules(inference.rules(dataset, by_name))
 
 
 def _with_all_rows(
-    codec: TableCodec, inference: infer.Inference, dataset: Dataset, config: CodecConfig, seed: int
+    codec: TableCodec,
+    inference: infer.Inference,
+    dataset: Dataset,
+    declared: Mapping[str, pa.Array | None],
+    seed: int,
 ) -> TableCodec:
     """A codec that was fitted on some rows, with all categories, and with the columns anew that
-    differ in the other rows."""
+    differ in the other rows. `declared` holds the categories that a column's type declares."""
+    config = inference.config
     by_name = {column.name: column for column in codec.schema.columns}
     scan = infer.scan(dataset, by_name, inference.overrides)
     coded = {column.name: column for column in codec.coded}
     for name in scan.differing:
         coded[name] = fit_column(inference.column(name, dataset.column(name)), config, seed)
     for name, counts in scan.categories.items():
-        own = coded[name].codec
-        assert isinstance(own, CategoricalCodec | ConstantCodec)
         codec_seed = derive(seed, "codec", name)
-        more = categories_codec(counts, own.dictionary, config, codec_seed)
+        more = categories_codec(counts, declared[name], config, codec_seed)
         coded[name] = CodedColumn(coded[name].column, more)
     columns = tuple(column.column for column in coded.values())
     return TableCodec(Schema(columns, dataset.source), tuple(coded.values()))

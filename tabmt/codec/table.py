@@ -269,7 +269,10 @@ class TableCodec:
             own = by_column.pop(str(number), {})
             codec = codec_from_parts(own, entry)
             kind = "numeric" if column.kind == "datetime" else column.kind
-            require(codec.kind == kind, f"the codec of column {column.name!r} is of another kind")
+            require(
+                codec.kind == kind or codec.is_empty,  # of which nothing could be stored
+                f"the codec of column {column.name!r} is of another kind",
+            )
             coded.append(CodedColumn(column, codec))
         require(not by_column, "there are arrays of unknown columns")
         return cls(schema, tuple(coded))
@@ -288,11 +291,9 @@ def log_protection(codec: "TableCodec", table: TypedTable, protect: int) -> None
         rare += coded.codec.has_rare
         if coded.codec.numeric is not None:
             moved.append(int(coded.encode(table.columns[coded.name])[1].sum()))
-    log.info(
-        "protected what fewer than %d rows share: %d columns have rare categories, which are not "
-        "stored; %s numbers of %d columns are moved to the nearest one that is stored",
-        protect,
-        rare,
-        f"{sum(moved):,}",
-        sum(count > 0 for count in moved),
-    )
+    log.info("protection: what fewer than %d rows share is not stored", protect)
+    if rare:
+        log.info("rare categories of %d columns are not generated", rare)
+    if sum(moved):
+        columns = sum(count > 0 for count in moved)
+        log.info("%s rare numbers of %d columns moved inside", f"{sum(moved):,}", columns)

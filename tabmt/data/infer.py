@@ -218,7 +218,7 @@ def _protection_note(kind: Kind, known: pa.Array, protect: int) -> str:
 def _check_length(name: str, array: pa.ChunkedArray) -> None:
     """Refuse text that no sample could hold many times."""
     if is_text(value_type(array.type)):
-        lengths = pc.binary_length(array.cast(value_type(array.type)))
+        lengths = pc.binary_length(array.cast(pa.large_string()))  # views have no such function
         if (longest := pc.max(lengths).as_py() or 0) > MOST_TEXT:
             raise UserError(
                 f"Column {name!r} has a cell of {longest:,} bytes; TabMT learns text of up to "

@@ -178,7 +178,7 @@ class RealTables:
     def read(cls, train: Any, test: Any, valid: Any, schema: Any, seed: int) -> "RealTables":
         dataset = Dataset.open(train)
         # Only the rules that a user names are scored, so that tables compare whatever else holds.
-        config = CodecConfig(find_rules=False)
+        config = CodecConfig(find_rules=False, protect=0)  # nothing is stored
         inferred = infer_schema(dataset, config=config, overrides=read_overrides(schema))
         train_table = dataset.to_table()
         valid_table = None if valid is None else Dataset.open(valid).to_table()
