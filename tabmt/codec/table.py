@@ -293,7 +293,7 @@ def log_protection(codec: "TableCodec", table: TypedTable, protect: int) -> None
             moved.append(int(coded.encode(table.columns[coded.name])[1].sum()))
     log.info("protection: what fewer than %d rows share is not stored", protect)
     if rare:
-        log.info("rare categories of %d columns are not generated", rare)
+        log.info("rare categories of %d column%s are not generated", rare, "s" * (rare != 1))
     if sum(moved):
         columns = sum(count > 0 for count in moved)
-        log.info("%s rare numbers of %d columns moved inside", f"{sum(moved):,}", columns)
+        log.info("moved %s rare numbers of %d columns inside", f"{sum(moved):,}", columns)

@@ -163,8 +163,9 @@ def _check_protection(dataset: Dataset, protect: int) -> None:
     if protect == 0:
         log.info("protection is off: the model stores rare values and exact numbers (protect 0)")
     elif dataset.num_rows < least_rows(protect):
+        rows = "1 row" if dataset.num_rows == 1 else f"{dataset.num_rows} rows"
         raise UserError(
-            f"The table has {dataset.num_rows} rows, but protect is {protect}, which needs at "
+            f"The table has {rows}, but protect is {protect}, which needs at "
             f"least {least_rows(protect)}; set protect (--protect) lower, or to 0 to store every "
             "value."
         )
