@@ -250,7 +250,7 @@ class TrainConfig:
     precision: Precision = option(
         "auto",
         "number format of the matrix products in training: bfloat16 if the CPU has instructions "
-        "for it and a short measurement finds it faster, else float32 (as in the paper)",
+        "for it that are faster, else float32 (as in the paper)",
         choices=get_args(Precision),
         group="Hardware",
     )

@@ -55,7 +55,12 @@ def _seconds(count: int) -> float:
 
 
 def pick_precision(wanted: str, device: torch.device) -> tuple[BlockPrecision, str]:
-    """The number format of the blocks in training, and why; measured, unless the user has set it.
+    """The number format of the blocks in training, and why.
+
+    "auto" must choose alike in every fit on one machine, or the same seed gives other rows. So the
+    CPU's instructions decide, and a measurement only rejects a CPU on which they are slow. It
+    counts CPU time on one thread, which other programs hardly change; where bfloat16 pays at all
+    it is about twice as fast, far from the limit.
 
     PAPER-DIFF precision: the paper does not say, so everything is float32 there.
     """
@@ -67,12 +72,14 @@ def pick_precision(wanted: str, device: torch.device) -> tuple[BlockPrecision, s
         return "float32", "bfloat16 is chosen on CPUs only"
     if not has_bfloat16():
         return "float32", "this CPU has no instructions for bfloat16"
-    plain, short = (
-        min(_product_seconds(dtype) for _ in range(3)) for dtype in (torch.float32, torch.bfloat16)
-    )
-    if plain >= WORTHWHILE * short:
+    with threads(1):
+        plain, short = (
+            min(_product_seconds(dtype) for _ in range(5))
+            for dtype in (torch.float32, torch.bfloat16)
+        )
+    if short < plain:
         return "bfloat16", "faster than float32 on this CPU"
-    return "float32", "bfloat16 is not faster on this CPU at present"
+    return "float32", "bfloat16 is not faster on this CPU"
 
 
 def has_bfloat16() -> bool:
@@ -83,12 +90,12 @@ def has_bfloat16() -> bool:
 
 
 def _product_seconds(dtype: torch.dtype) -> float:
-    """The time of a few matrix products of a training step's size, with their conversion."""
+    """The CPU time of a few matrix products of a training step's size, with their conversion."""
     x, weight = torch.ones(4096, 64), torch.ones(64, 256)
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(10):
         x.to(dtype) @ weight.to(dtype)
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 @contextmanager
