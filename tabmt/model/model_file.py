@@ -134,15 +134,17 @@ def _network(codec: TableCodec, card: ModelCard, weights: Mapping[str, Tensor]) 
         embeddings is not None and tuple(embeddings.shape) == (sum(codec.sizes), config.width),
         "the embeddings have the wrong size",
     )
+    # So a network takes at most some ten times the memory of the weights that are here.
+    numbers = sum(tensor.numel() for name, tensor in weights.items() if name.startswith("blocks."))
+    require(numbers >= config.depth * config.width**2, "the blocks have the wrong size")
     check_buffers(codec, config)
-    with torch.device("meta"):  # takes no memory
-        expected = new_network(codec, config, card.seed).state_dict()
+    net = new_network(codec, config, card.seed)
+    expected = net.state_dict()
     require(set(expected) == set(weights), "the weights are not those of the network")
     for name, tensor in weights.items():
         require(tensor.shape == expected[name].shape, f"the weight {name} has the wrong size")
         require(tensor.dtype == expected[name].dtype, f"the weight {name} has the wrong type")
         require(bool(torch.isfinite(tensor).all()), f"the weight {name} holds NaN or infinity")
-    net = new_network(codec, config, card.seed)
     net.load_state_dict(weights)
     return net
 
