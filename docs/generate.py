@@ -573,6 +573,32 @@ def mean_area(result: Mapping[str, Any]) -> float:
     return float(sum(result["nsga2_area"]) / result["seeds"])
 
 
+def defaults_table() -> str:
+    head = ["table", "seeds", "CPU s", "ML efficiency", "real rows", "detector", "codes alone",
+            "fresh rows", "closer to training, %", "fresh rows, %"]  # fmt: skip
+    rows = []
+    for result in read_results("defaults-*"):
+        runs = result["runs"]
+        fresh = runs[0]["fresh"]  # the same rows for every seed
+
+        def mean(name: str, runs: list[dict[str, Any]] = runs) -> float:
+            return float(sum(run[name] for run in runs) / len(runs))
+
+        rows.append([
+            result["table"],
+            str(len(runs)),
+            f"{mean('cpu_seconds'):.0f}",
+            f"{mean('ml_efficiency'):.3f}",
+            f"{fresh['ml_efficiency']:.3f}",
+            f"{mean('detector_auc'):.3f}",
+            f"{mean('codes_detector_auc'):.3f}",
+            f"{fresh['detector_auc']:.3f}",
+            f"{100 * mean('share_closer_to_train'):.1f}",
+            f"{100 * fresh['share_closer_to_train']:.1f}",
+        ])  # fmt: skip
+    return table(head, rows)
+
+
 def tune_table() -> str:
     head = ["table", "objective", "trials", "defaults", "best found", "defaults, another seed",
             "best found, another seed"]  # fmt: skip
@@ -736,6 +762,7 @@ def kills_table() -> str:
 MARKERS: dict[str, Callable[[], str]] = {
     "two minutes": lambda: speed_table("speed-2min-*"),
     "ten minutes": lambda: speed_table("speed-10min-*"),
+    "defaults": defaults_table,
     "peer": lambda: speed_table("speed-peer-*"),
     "sampling": sampling_table,
     "prompts": conditions_table,

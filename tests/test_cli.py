@@ -13,7 +13,10 @@ from click.testing import CliRunner
 from tabmt.cli import main
 from tests.tables import mixed_frame, with_little_disk
 
-TINY = ["--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "64", "--threads", "1"]
+TINY = [
+    "--no-calibrate-missing", "--width", "16", "--depth", "1", "--heads", "2",
+    "--batch-size", "64", "--threads", "1",
+]  # fmt: skip
 FIT = [*TINY, "--steps", "30", "--eval-every", "10"]
 
 

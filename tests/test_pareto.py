@@ -239,7 +239,8 @@ def command_of(folder: Path, *options: object) -> list[str]:
 
 @pytest.mark.parametrize("storage", ["trials.journal", "sqlite:///trials.db"])
 def test_a_killed_search_continues_and_loses_no_finished_trial(folder, tmp_path, storage):
-    command = command_of(folder, "--storage", storage, "--trials", 12, "--workers", 2)
+    few = ("--rows", 100, "--final-rows", 100)
+    command = command_of(folder, "--storage", storage, "--trials", 12, "--workers", 2, *few)
     running = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
     where = storage.replace("sqlite:///", f"sqlite:///{tmp_path}/")
     where = where if "://" in where else str(tmp_path / storage)

@@ -20,7 +20,10 @@ from tabmt.search.trial_storage import StudyLocation, completed_trials
 from tabmt.search.tune import SPACES, Trial, Tuned, better_trial, importances
 from tabmt.seeds import numpy_stream
 
-QUICK = {"minutes": 0.01, "workers": 1, "catboost_settings": {"iterations": 20}}
+FIXED = {"calibrate_missing": False}  # it would take most of the time
+QUICK = {
+    "minutes": 0.01, "workers": 1, "catboost_settings": {"iterations": 20}, "fixed": FIXED,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,7 @@ def test_the_best_trial_is_found_and_compared_with_the_defaults(table, tmp_path,
     trials = completed_trials(StudyLocation(storage, "tune", ("maximize",)).open())
     scores = [trial.value for trial in trials]
     assert found.found.score == max([found.default.score, *scores])
-    assert found.default.settings == {"minutes": 0.01, "target": "species"}
+    assert found.default.settings == {"minutes": 0.01, "target": "species", **FIXED}
     chosen = {} if found.found.score == found.default.score else trials[np.argmax(scores)].params
     assert found.found.settings == {**found.default.settings, **chosen}
     lost = found.found.score_again <= found.default.score_again
@@ -228,7 +231,7 @@ def test_the_papers_space_is_the_appendix():
 def test_a_bad_fit_is_pruned(table, tmp_path):
     """Trials are pruned by the median of those before them, on one scale for all bins."""
     storage = str(tmp_path / "trials.journal")
-    fixed = {"width": 16, "depth": 1, "heads": 2, "drop_path": 0.0, "batch_size": 64}
+    fixed = {"width": 16, "depth": 1, "heads": 2, "drop_path": 0.0, "batch_size": 64, **FIXED}
     found = tune(
         table, "species", trials=14, objective="likelihood", storage=storage, fixed=fixed,
         minutes=0.03, workers=1,
