@@ -176,6 +176,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         store: str | Path | None = None,
         engine: Engine = "local",
         on_step: Callable[[Progress], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
     ) -> Self:
         """Learn a table.
 
@@ -183,7 +184,9 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         model, from whose weights training continues on new rows with its schema. `checkpoint` is a
         file to which progress is saved; `resume` continues from it. Files that are too large for
         memory are first encoded, by the `engine` "local" or "ray", into the folder `store`, where a
-        later fit of the same files finds them. `on_step` is called after each step.
+        later fit of the same files finds them. `on_step` is called after each step; if it raises
+        `Cancelled`, the checkpoint is saved first. Training ends with the best weights so far as
+        soon as `should_stop`, which is called before each step, returns True.
 
         Example:
             >>> schema = {"columns": [{"name": "code", "kind": "categorical"}]}
@@ -197,6 +200,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             store=None if store is None else Path(store).absolute(),
             engine=engine,
             on_step=on_step,
+            should_stop=should_stop,
         )
         self._model = fit(table, self.get_params(), options)
         return self

@@ -26,7 +26,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PLOT_WIDTH, PLOT_HEIGHT = 64, 16
-STOPPED = {"early": "stopped early", "steps": "all steps done", "minutes": "time used up"}
+STOPPED = {
+    "early": "stopped early",
+    "steps": "all steps done",
+    "minutes": "time used up",
+    "asked": "stopped by the user",
+}
 REPORT_SECONDS = 10.0  # between progress lines where there is no terminal
 
 _console: Any = None  # the console that is drawing a progress bar, if any
