@@ -33,7 +33,7 @@ def readme_text(
         f"{folder.report.name}: how good and how private they are, as a page for a browser",
         f"{folder.scores.name}: the same scores for programs",
         f"{folder.model.name}: the model, which generates more rows",
-        f"{REAL_ROWS}/{folder.train.name}: {rows['train']:,} real rows that the model was fitted on",
+        f"{REAL_ROWS}/{folder.train.name}: {rows['train']:,} real rows, on which it was fitted",
         f"{REAL_ROWS}/{folder.test.name}: {rows['test']:,} real rows that it has not seen, for the "
         "evaluation",
         f"{folder.arguments.name}: what was asked for, so that an interrupted run can continue",

@@ -5,7 +5,6 @@ first stage whose files are not there; one with other arguments is refused.
 """
 
 import contextlib
-import glob
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,22 +19,6 @@ REAL_ROWS = "real-rows"  # a folder of its own: whoever shares the results must 
 ENDING = "-synthetic"
 SAME = ("content", "rows", "target", "seed", "max_risk", "schema", "settings")  # of a later run
 TABLE_IN_MEMORY = ".parquet"  # the format that keeps the types of a data frame
-
-
-def suffix_of(path: str | Path) -> str:
-    """The extension of a table, `.csv.gz` among them; nothing if it is none."""
-    name = str(path).lower()
-    endings = sorted(SUFFIXES, key=len, reverse=True)
-    return next((suffix for suffix in endings if name.endswith(suffix)), "")
-
-
-def name_of_table(table: str) -> str:
-    """`people` of `data/people.csv` and of the folder `people/`, to name outputs after it."""
-    path = Path(table)
-    if glob.has_magic(table) and not path.exists():
-        raise UserError(f"The pattern {table!r} does not name an output; give one with --output.")
-    name = path.resolve().name if path.is_dir() else path.name
-    return name[: len(name) - len(suffix_of(name))] or "table"
 
 
 @dataclass(frozen=True)
@@ -84,6 +67,11 @@ class ResultsFolder:
     @property
     def readme(self) -> Path:
         return self.path / "README.txt"
+
+    @property
+    def is_complete(self) -> bool:
+        written = (self.model, self.synthetic, self.scores, self.report, self.readme)
+        return all(path.exists() for path in written)
 
     def prepare(self, arguments: Mapping[str, Any], *, force: bool) -> bool:
         """See that a run may write here, and note what it was asked for; True if it goes on from

@@ -38,8 +38,6 @@ from tabmt.synthesis.results_folder import (
     ENDING,
     TABLE_IN_MEMORY,
     ResultsFolder,
-    name_of_table,
-    suffix_of,
 )
 from tabmt.writing import claimed, make_folder, write_text
 
@@ -145,7 +143,7 @@ class Run:
         done = goes_on and results.train.exists() and results.test.exists()
         if not done:
             self._split(dataset)
-        if goes_on and done and results.readme.exists():
+        if done and results.is_complete:
             log.info("%s is complete already", results.path)
             return self._synthesis(self._read_evaluation())
         evaluator = self._evaluator()  # before the fit: it refuses what cannot be evaluated
@@ -255,7 +253,7 @@ class Run:
 # --- test rows -----------------------------------------------------------------------------
 
 
-def test_row_count(rows: int) -> int:
+def number_of_test_rows(rows: int) -> int:
     """How many rows of a table are kept as test rows."""
     if rows < FEWEST_ROWS:
         raise UserError(
@@ -268,7 +266,7 @@ def test_row_count(rows: int) -> int:
 
 def split(table: pa.Table, seed: int) -> tuple[pa.Table, pa.Table]:
     """Training and test rows, at random, each in the order of the table."""
-    count = test_row_count(table.num_rows)
+    count = number_of_test_rows(table.num_rows)
     if count < ENOUGH_TEST_ROWS:
         log.warning(
             "The table has %s rows, of which %d are kept as test rows: too few for the verdict "
@@ -290,12 +288,12 @@ def _write_table(path: Path, table: pa.Table, source: Source) -> None:
 
 
 def _results_folder(table: Any, folder: str | Path | None, dataset: Dataset) -> ResultsFolder:
-    suffix = suffix_of(dataset.paths[0]) if isinstance(dataset, Files) else TABLE_IN_MEMORY
+    suffix = files.suffix_of(dataset.paths[0]) if isinstance(dataset, Files) else TABLE_IN_MEMORY
     if folder is not None:
         return ResultsFolder(Path(folder), suffix)
     if not isinstance(table, str | Path):
         raise UserError("A table in memory has no name to call the results after; give a folder.")
-    return ResultsFolder(Path(name_of_table(str(table)) + ENDING), suffix)
+    return ResultsFolder(Path(files.name_of_table(str(table)) + ENDING), suffix)
 
 
 @contextlib.contextmanager
