@@ -106,7 +106,8 @@ class ResultsFolder:
         if name == "content":
             raise UserError(f"The folder {folder!r} holds the results of another table; {advice}")
         if name in ("schema", "settings"):
-            raise UserError(f"The folder {folder!r} holds results with another {name}; {advice}")
+            which = {"schema": "another schema", "settings": "other settings"}[name]
+            raise UserError(f"The folder {folder!r} holds results with {which}; {advice}")
         raise UserError(
             f"The folder {folder!r} holds results with {name} {before.get(name)!r}, not "
             f"{arguments[name]!r}; {advice}"
