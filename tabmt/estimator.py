@@ -7,6 +7,7 @@ underscore.
 import copy
 import dataclasses
 import functools
+import html
 import inspect
 import logging
 import secrets
@@ -59,6 +60,7 @@ from tabmt.model.folders import FILE_ROWS
 from tabmt.model.generate import Request, generate_batches, resolve_temperatures
 from tabmt.model.impute import impute_batches
 from tabmt.model.model_card import ModelCard
+from tabmt.model.model_html import model_html
 from tabmt.model.model_file import load_model, save_model
 
 log = logging.getLogger(__name__)
@@ -222,6 +224,15 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
     def card_(self) -> ModelCard:
         """How the model was made."""
         return self.model_.card
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: settings, and of a fitted model how it was made and its columns."""
+        if not self.__sklearn_is_fitted__():
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        return model_html(self.model_)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_model")

@@ -529,3 +529,14 @@ def test_a_cancelled_fit_resumes(tmp_path):
     assert steps[0] == 18
     whole = TabMT(**settings).fit(mixed_frame())
     assert resumed.sample(100, seed=0).equals(whole.sample(100, seed=0))
+
+
+def test_a_notebook_shows_a_model_with_its_columns_escaped():
+    assert TabMT(width=32)._repr_html_() == "<pre>TabMT(width=32)</pre>"
+    frame = mixed_frame().rename(columns={"city": "<script>alert(1)</script>"})
+    model = TabMT(steps=2, target="group", **TINY).fit(frame)
+    shown = model._repr_html_()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in shown and "<script" not in shown
+    assert "fitted on 200 rows with 8 columns, seed 0" in shown and "target: group" in shown
+    assert "http" not in shown and "src=" not in shown
+    assert model._repr_mimebundle_()["text/html"] == shown

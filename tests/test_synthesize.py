@@ -1,5 +1,6 @@
 """From a table to a folder of results, at once: stages, resume, refusals, formats, README."""
 
+import dataclasses
 import json
 import os
 import shlex
@@ -17,6 +18,7 @@ from click.testing import CliRunner
 import tabmt
 from tabmt import Cancelled, TabMT, UserError, synthesize
 from tabmt.cli import main
+from tabmt.evaluation.report.report import by_difference, overview
 from tabmt.synthesis.synthesize import number_of_test_rows
 from tests.conftest import TINY
 
@@ -315,3 +317,22 @@ def test_fit_without_an_output_names_the_model_after_the_table(table, tmp_path, 
         "fit", table, *QUICK,
     )  # fmt: skip
     assert Path("people.tabmt").read_text() == "precious"
+
+
+def test_a_notebook_shows_the_verdict_and_the_main_scores(undisturbed):
+    evaluation = undisturbed[0].evaluation
+    shown = dataclasses.replace(evaluation, name="<b>&")._repr_html_()
+    assert "&lt;b&gt;&amp;: These rows cannot decide it" in shown
+    assert f"{evaluation.privacy.worst.risk:.1%}" in shown
+    assert "Utility" in shown and "Similarity to real rows" in shown
+
+
+def test_the_report_begins_with_what_differs_most(undisturbed):
+    evaluation, page = undisturbed[0].evaluation, undisturbed[0].report.read_text()
+    positions = [page.index(f"<h3>{name}</h3>") for name in by_difference(evaluation)]
+    assert positions == sorted(positions)
+    (ours, real), (after, behind) = (evaluation.columns[n] for n in by_difference(evaluation))
+    assert ours - real >= after - behind
+    assert "<h3>x and g</h3>" in page
+    facts = overview(evaluation)
+    assert page.index(f"<dt>{facts[0].title}</dt>") < page.index("Main scores")

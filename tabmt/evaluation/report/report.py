@@ -4,6 +4,7 @@ Everything that comes from a table (names, values) is escaped by the template, o
 the chart library.
 """
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,6 +203,20 @@ def overview(evaluation: Evaluation) -> list[Fact]:
         scale = "from shuffled columns (0 %) to fresh real rows (100 %)"
         facts.append(Fact("Similarity to real rows", f"{share:.0%}", scale))
     return facts
+
+
+def summary_html(evaluation: Evaluation) -> str:
+    """The verdict and the main scores as a small piece of HTML, for notebooks."""
+    facts = [(fact.title, fact.value, fact.comparison) for fact in overview(evaluation)]
+    rows = "".join(
+        f"<tr>{''.join(f'<td style="text-align:left">{html.escape(cell)}</td>' for cell in fact)}</tr>"
+        for fact in facts
+    )
+    sentences = "".join(f"<p>{html.escape(line)}</p>" for line in evaluation.privacy.reasons)
+    return (
+        f"<div><p><b>{html.escape(evaluation.name)}: {OUTCOMES[evaluation.privacy.outcome]}</b></p>"
+        f"{sentences}<table>{rows}</table></div>"
+    )
 
 
 def scores_as_text(evaluations: list[Evaluation]) -> str:
