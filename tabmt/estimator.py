@@ -60,8 +60,8 @@ from tabmt.model.folders import FILE_ROWS
 from tabmt.model.generate import Request, generate_batches, resolve_temperatures
 from tabmt.model.impute import impute_batches
 from tabmt.model.model_card import ModelCard
-from tabmt.model.model_html import model_html
 from tabmt.model.model_file import load_model, save_model
+from tabmt.model.model_html import model_html
 
 log = logging.getLogger(__name__)
 
@@ -226,7 +226,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         return self.model_.card
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: settings, and of a fitted model how it was made and its columns."""
+        """What a notebook shows: how the model was made, and its columns."""
         if not self.__sklearn_is_fitted__():
             return f"<pre>{html.escape(repr(self))}</pre>"
         return model_html(self.model_)

@@ -207,11 +207,11 @@ def overview(evaluation: Evaluation) -> list[Fact]:
 
 def summary_html(evaluation: Evaluation) -> str:
     """The verdict and the main scores as a small piece of HTML, for notebooks."""
-    facts = [(fact.title, fact.value, fact.comparison) for fact in overview(evaluation)]
-    rows = "".join(
-        f"<tr>{''.join(f'<td style="text-align:left">{html.escape(cell)}</td>' for cell in fact)}</tr>"
-        for fact in facts
-    )
+    rows = ""
+    for fact in overview(evaluation):
+        cells = (html.escape(text) for text in (fact.title, fact.value, fact.comparison))
+        inside = "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells)
+        rows += f"<tr>{inside}</tr>"
     sentences = "".join(f"<p>{html.escape(line)}</p>" for line in evaluation.privacy.reasons)
     return (
         f"<div><p><b>{html.escape(evaluation.name)}: {OUTCOMES[evaluation.privacy.outcome]}</b></p>"
