@@ -221,8 +221,8 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(table, tmp_path, monkeypat
     )  # fmt: skip
     fails_with("steps is -1, but must be at least 0.", "synthesize", table, "--steps", -1)
     fails_with(
-        "The pattern 'p*.csv' has no name to call the output after; give one with --output.",
-        "synthesize", "p*.csv",
+        "The pattern 'f*.csv' has no name to call the output after; give one with --output.",
+        "synthesize", "f*.csv",
     )  # fmt: skip
     assert names(tmp_path) == ["few.csv"]
     with pytest.raises(UserError) as error:

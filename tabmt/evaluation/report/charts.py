@@ -239,7 +239,7 @@ class Axis:
         values: dict[str, Any] = {letter: [self.values[position] for position in bins]}
         if self.kind == "labels":
             axis = {"labelLimit": 90, "labelAngle": -40 if letter == "x" else 0}
-            scale = {"domain": list(self.values)}
+            scale: dict[str, Any] = {"domain": list(self.values)}
             return values, {letter: {**channel, "type": "nominal", "axis": axis, "scale": scale}}
         end = f"{letter}2"
         values[end] = [self.values[position + 1] for position in bins]

@@ -63,7 +63,7 @@ def _axis(real: EncodedTable, rows: EncodedTable, name: str) -> Axis:
 def _bins(table: EncodedTable, name: str, axis: Axis) -> np.ndarray:
     """(rows,): the bin of each row, -1 for a missing value."""
     if axis.kind == "labels":
-        return np.minimum(table.codes[name], axis.bins - 1)
+        return np.asarray(np.minimum(table.codes[name], axis.bins - 1))
     values = table.numbers[name] / (1000 if axis.kind == "dates" else 1)
     found = np.searchsorted(axis.values, np.nan_to_num(values), side="right") - 1
     return np.where(np.isfinite(values), np.clip(found, 0, axis.bins - 1), -1)
