@@ -3,7 +3,7 @@
     python -m benchmarks.demo --seeds 5
 
 Each seed splits the embedded table at random, fits the training rows for up to a minute, and
-evaluates as many synthetic rows, as `tabmt demo --seed N` does. Fresh real rows should score 0.5 on
+evaluates synthetic rows, as `tabmt demo --seed N` does. Fresh real rows should score 0.5 on
 the detector, and the share of rows closer to training should be within two standard errors of its
 expectation. Writes benchmarks/results/demo.json.
 """
@@ -14,17 +14,13 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.machine import run_info, save_result
-from tabmt import TabMT
-from tabmt.demo import split
-from tabmt.evaluation.evaluate import Evaluator
+from tabmt import penguins, synthesize
 
 
 def run(seed: int, minutes: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        train, test = split(Path(folder), seed)
-        model = TabMT(minutes=minutes, seed=seed, threads=1).fit(train)
-        evaluator = Evaluator.of(train, test, target="species", seed=seed)
-        scores = evaluator.evaluate(model.sample(len(evaluator.train), seed=seed + 1)).evaluation
+        options = {"target": "species", "minutes": minutes, "seed": seed, "threads": 1}
+        scores = synthesize(penguins(), Path(folder) / "demo", **options).evaluation
     detector, closer = scores["detector_auc"], scores["share_closer_to_train"]
     assert detector.value is not None and detector.reference is not None
     assert closer.value is not None and closer.reference is not None

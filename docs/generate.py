@@ -33,6 +33,7 @@ BEGIN, END = "<!-- results: made by `make docs` -->", "<!-- end of results -->"
 
 API = (  # all of tabmt.__all__, the most important first
     "TabMT",
+    "synthesize",
     "between",
     "one_of",
     "known",
@@ -44,6 +45,7 @@ API = (  # all of tabmt.__all__, the most important first
     "penguins",
     "PAPER",
     "UserError",
+    "Cancelled",
 )
 WITH_METHODS = ("TabMT", "Front")
 SIGNATURE_WIDTH = 88

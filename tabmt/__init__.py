@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from tabmt.conditions.condition import between, known, missing, one_of
 from tabmt.config import PAPER
-from tabmt.errors import UserError
+from tabmt.errors import Cancelled, UserError
 
 if TYPE_CHECKING:
     from tabmt.demo import penguins
@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from tabmt.search.pareto import pareto
     from tabmt.search.pareto_front import Front
     from tabmt.search.tune import tune
+    from tabmt.synthesis.synthesize import synthesize
 
 __all__ = [
     "PAPER",
+    "Cancelled",
     "Front",
     "TabMT",
     "UserError",
@@ -27,6 +29,7 @@ __all__ = [
     "one_of",
     "pareto",
     "penguins",
+    "synthesize",
     "tune",
 ]
 ON_FIRST_USE = {  # so that the command line can answer without importing torch
@@ -35,6 +38,7 @@ ON_FIRST_USE = {  # so that the command line can answer without importing torch
     "evaluate": "evaluation.evaluate",
     "pareto": "search.pareto",
     "penguins": "demo",
+    "synthesize": "synthesis.synthesize",
     "tune": "search.tune",
 }
 

@@ -27,6 +27,16 @@ def not_installed(what: str, package: str, extra: str) -> UserError:
     )
 
 
+class Cancelled(Exception):
+    """Raised in a callback, ends the work as Ctrl-C does: an unfinished fit is saved first.
+
+    Example:
+        >>> def on_step(progress):
+        ...     if cancelled.is_set():
+        ...         raise Cancelled
+    """
+
+
 class TrainingError(UserError):
     """Training cannot continue with these settings, for example because the loss became NaN."""
 

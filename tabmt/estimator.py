@@ -7,6 +7,7 @@ underscore.
 import copy
 import dataclasses
 import functools
+import html
 import inspect
 import logging
 import secrets
@@ -60,6 +61,7 @@ from tabmt.model.generate import Request, generate_batches, resolve_temperatures
 from tabmt.model.impute import impute_batches
 from tabmt.model.model_card import ModelCard
 from tabmt.model.model_file import load_model, save_model
+from tabmt.model.model_html import model_html
 
 log = logging.getLogger(__name__)
 
@@ -176,6 +178,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         store: str | Path | None = None,
         engine: Engine = "local",
         on_step: Callable[[Progress], None] | None = None,
+        should_stop: Callable[[], bool] | None = None,
     ) -> Self:
         """Learn a table.
 
@@ -183,7 +186,9 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         model, from whose weights training continues on new rows with its schema. `checkpoint` is a
         file to which progress is saved; `resume` continues from it. Files that are too large for
         memory are first encoded, by the `engine` "local" or "ray", into the folder `store`, where a
-        later fit of the same files finds them. `on_step` is called after each step.
+        later fit of the same files finds them. `on_step` is called after each step; if it raises
+        `Cancelled`, the checkpoint is saved first. Training ends with the best weights so far as
+        soon as `should_stop`, which is called before each step, returns True.
 
         Example:
             >>> schema = {"columns": [{"name": "code", "kind": "categorical"}]}
@@ -197,6 +202,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             store=None if store is None else Path(store).absolute(),
             engine=engine,
             on_step=on_step,
+            should_stop=should_stop,
         )
         self._model = fit(table, self.get_params(), options)
         return self
@@ -218,6 +224,15 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
     def card_(self) -> ModelCard:
         """How the model was made."""
         return self.model_.card
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how the model was made, and its columns."""
+        if not self.__sklearn_is_fitted__():
+            return f"<pre>{html.escape(repr(self))}</pre>"
+        return model_html(self.model_)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_model")

@@ -29,7 +29,7 @@ CHAIN = [  # a folder may import only from earlier lines
     {"model"},
     {"estimator", "demo"},
     {"evaluation"},
-    {"search"},
+    {"search", "synthesis"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(CHAIN, 1) for name in names}
@@ -38,7 +38,7 @@ TABLES = {"pandas", "polars", "pyarrow"}
 FORBIDDEN = {  # tables and tensors meet in `model`
     "method": TABLES,
     **{folder: {"torch"} for folder in ("data", "codec", "conditions", "rules", "netflow", "demo")},
-    **{folder: {"torch"} for folder in ("evaluation", "search", "cli")},
+    **{folder: {"torch"} for folder in ("evaluation", "search", "synthesis", "cli")},
     **{module: TABLES | {"torch"} for module in BASE},
 }
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]

@@ -227,15 +227,22 @@ def test_demo_shows_both_tables_side_by_side(tmp_path):
     result = run("demo", "-o", tmp_path / "demo", "--minutes", 0.02)
     assert result.exit_code == 0, result.output
     assert "bill_length_mm" in result.stderr and "synthetic" in result.stderr
-    assert "The report is" in result.stdout.splitlines()[-1]
+    report, further = result.stdout.splitlines()[-2:]
+    assert report == (
+        f"The report is {tmp_path / 'demo' / 'report.html'}; the model and the rows are beside it."
+    )
+    assert further == f"Next, try: tabmt serve {tmp_path / 'demo' / 'model.tabmt'}"
+    assert "86 are kept as test rows: too few for the verdict" in result.stderr
     assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == [
-        "penguins.tabmt",
+        "README.txt",
+        "arguments.json",
+        "evaluation.json",
+        "model.tabmt",
+        "real-rows",
         "report.html",
         "synthetic.csv",
-        "test.csv",
-        "train.csv",
     ]
-    assert len(pd.read_csv(tmp_path / "demo" / "synthetic.csv")) == 258
+    assert len(pd.read_csv(tmp_path / "demo" / "synthetic.csv")) == 344
 
 
 def test_evaluate_prints_scores_and_writes_json_and_a_report(model, tmp_path):

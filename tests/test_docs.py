@@ -47,7 +47,7 @@ def test_shell_lines_run(page, tmp_path, monkeypatch):
             if words[1] == "tune" or words[1:3] == ["pareto", "search"]:
                 words += ["--trials", "2", "--minutes", "0.01", "--workers", "1"]
             words = ["500" if word.isdigit() and int(word) > 10**6 else word for word in words]
-            if words[1] == "demo":
+            if words[1] in ("demo", "synthesize"):
                 words += ["--minutes", "0.01"]
             result = CliRunner().invoke(main, words[1:])
             assert result.exit_code == 0, f"{line}\n{result.output}"

@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 
 import tabmt
 from tabmt.config import NetworkName, SampleOptions
-from tabmt.errors import ModelFileError, UserError
+from tabmt.errors import Cancelled, ModelFileError, UserError
 from tabmt.estimator import NotFitted, TabMT
 from tabmt.method.any_order import AnyOrderState
 from tabmt.model.model_card import Settings
@@ -494,3 +494,49 @@ def test_an_id_column_of_floats_may_have_nan_for_missing_values(tmp_path):
     model = TabMT(steps=2, **TINY).fit(tmp_path / "t.csv")
     assert model.schema_.columns[0].kind == "id"
     assert len(model.sample(20, seed=0)) == 20
+
+
+@pytest.mark.parametrize("valid_share", [0.0, 0.2])
+def test_training_that_is_stopped_keeps_what_it_has_learned(valid_share):
+    taken = []
+    settings = {"steps": 1000, "valid_share": valid_share, "seed": 0, **TINY}
+    stopped = TabMT(**settings).fit(
+        mixed_frame(), on_step=taken.append, should_stop=lambda: len(taken) == 25
+    )
+    summary = stopped.card_.summary
+    assert (summary.stopped, summary.steps, len(taken)) == ("asked", 25, 25)
+    assert (summary.valid_loss is None) == (valid_share == 0)
+    untrained = TabMT(**settings).fit(mixed_frame(), should_stop=lambda: True)
+    assert untrained.card_.summary.steps == 0
+    rows = mixed_frame(seed=1)
+    assert stopped.log_prob(rows).mean() > untrained.log_prob(rows).mean() + 0.1
+
+
+def test_a_cancelled_fit_resumes(tmp_path):
+    settings = {"steps": 30, "checkpoint_every": 1e6, **TINY}
+    path = tmp_path / "run.checkpoint"
+
+    def cancel(progress):
+        if progress.step == 17:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        TabMT(**settings).fit(mixed_frame(), checkpoint=path, on_step=cancel)
+    steps = []
+    resumed = TabMT(**settings).fit(
+        mixed_frame(), checkpoint=path, resume=True, on_step=lambda p: steps.append(p.step)
+    )
+    assert steps[0] == 18
+    whole = TabMT(**settings).fit(mixed_frame())
+    assert resumed.sample(100, seed=0).equals(whole.sample(100, seed=0))
+
+
+def test_a_notebook_shows_a_model_with_its_columns_escaped():
+    assert TabMT(width=32)._repr_html_() == "<pre>TabMT(width=32)</pre>"
+    frame = mixed_frame().rename(columns={"city": "<script>alert(1)</script>"})
+    model = TabMT(steps=2, target="group", **TINY).fit(frame)
+    shown = model._repr_html_()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in shown and "<script" not in shown
+    assert "fitted on 200 rows with 8 columns, seed 0" in shown and "target: group" in shown
+    assert "http" not in shown and "src=" not in shown
+    assert model._repr_mimebundle_()["text/html"] == shown

@@ -7,8 +7,9 @@ never share a line. Elsewhere, messages are plain lines and progress is a line n
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PLOT_WIDTH, PLOT_HEIGHT = 64, 16
-STOPPED = {"early": "stopped early", "steps": "all steps done", "minutes": "time used up"}
+STOPPED = {
+    "early": "stopped early",
+    "steps": "all steps done",
+    "minutes": "time used up",
+    "asked": "stopped by the user",
+}
 REPORT_SECONDS = 10.0  # between progress lines where there is no terminal
 
 _console: Any = None  # the console that is drawing a progress bar, if any
@@ -74,25 +80,73 @@ def training_progress() -> Iterator[Callable[["Progress"], None]]:
 
         yield report
         return
+    with _bar() as draw:
+
+        def draw_step(progress: "Progress") -> None:
+            done = progress.seconds / max(progress.seconds + progress.seconds_left, 1e-9)
+            draw(done, describe(progress))
+
+        yield draw_step
+
+
+@contextmanager
+def stage_progress(
+    stages: Sequence[str],
+) -> Iterator[Callable[[str, float, Mapping[str, Any]], None]]:
+    """One progress bar for several stages; without a terminal, a line for each, and now and then.
+
+    It is called with the stage, the share of it that is done, and details for people.
+    """
+    titles = {stage: f"{number}/{len(stages)} {stage}" for number, stage in enumerate(stages, 1)}
+    if not draws_progress():
+        last, shown = time.monotonic(), ""
+
+        def report(stage: str, share: float, details: Mapping[str, Any]) -> None:
+            nonlocal last, shown
+            if stage != shown:
+                log.info(titles[stage])
+            elif time.monotonic() - last < REPORT_SECONDS:
+                return
+            else:
+                log.info("%s  %s", titles[stage], describe_stage(share, details))
+            last, shown = time.monotonic(), stage
+
+        yield report
+        return
+    with _bar() as draw:
+
+        def draw_stage(stage: str, share: float, details: Mapping[str, Any]) -> None:
+            draw(share, f"{titles[stage]}  {describe_stage(share, details)}")
+
+        yield draw_stage
+
+
+def describe_stage(share: float, details: Mapping[str, Any]) -> str:
+    """What a stage is doing, in a few words."""
+    if "loss" in details:
+        return describe(SimpleNamespace(**details))
+    if "of" in details:
+        return f"{details['rows']:,} of {details['of']:,} rows"
+    return str(details.get("metric", f"{share:.0%}"))
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[float, str], None]]:
+    """A progress bar on the terminal, with a text beside it."""
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
     from rich.table import Column
 
-    text = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+    text = TextColumn("{task.description}", table_column=Column(no_wrap=True), markup=False)
     with (
         _live_console() as console,
         Bar(BarColumn(bar_width=12), text, console=console, transient=True) as bar,
     ):
         task = bar.add_task("", total=1.0)
-
-        def draw(progress: "Progress") -> None:
-            done = progress.seconds / max(progress.seconds + progress.seconds_left, 1e-9)
-            bar.update(task, completed=done, description=describe(progress))
-
-        yield draw
+        yield lambda share, words: bar.update(task, completed=share, description=words)
 
 
-def describe(progress: "Progress") -> str:
+def describe(progress: "Progress | SimpleNamespace") -> str:
     """One short line: it has to fit on a terminal of 80 columns beside the bar."""
     left = f"{progress.seconds_left / 60:.1f} min left"
     if progress.seconds_left < 60:

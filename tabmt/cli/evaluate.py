@@ -1,4 +1,4 @@
-"""The commands that evaluate: evaluate, demo."""
+"""The command that evaluates."""
 
 import logging
 from collections.abc import Sequence
@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tabmt.cli.console import show_table, training_progress
 from tabmt.cli.options import file_option, force_option
-from tabmt.errors import UserError
 from tabmt.json_files import json_text, read_json
 from tabmt.outputs import Output, check_outputs
 from tabmt.printable import printable
@@ -206,67 +204,3 @@ def _table_names(paths: Sequence[str]) -> list[str]:
     """The name of each file or folder; a pattern, and what has the name of another, as it is."""
     names = [Path(path).name if Path(path).exists() else path for path in paths]
     return [n if names.count(n) == 1 else path for n, path in zip(names, paths, strict=True)]
-
-
-@click.command()
-@file_option(
-    "--output",
-    "-o",
-    metavar="FOLDER",
-    default="demo",
-    show_default=True,
-    help="folder for the results",
-)
-@click.option("--minutes", type=float, default=1.0, show_default=True, help="maximum training time")
-@click.option("--seed", type=int, default=0, show_default=True, help="random seed")
-@force_option
-def demo(output: str, minutes: float, seed: int, force: bool) -> None:
-    """Fit, sample and evaluate an embedded real table.
-
-    The table is about penguins. A random quarter of its rows is kept for the evaluation.
-
-    \b
-    Example:
-      tabmt demo -o demo
-    """
-    from tabmt.data.files import read_file, write_file
-    from tabmt.data.typed_columns import in_schema_types
-    from tabmt.demo import penguins, side_by_side, split
-    from tabmt.estimator import TabMT
-    from tabmt.evaluation.evaluate import Evaluator
-    from tabmt.evaluation.metrics import fidelity
-    from tabmt.evaluation.report.report import verdict, write_report
-
-    fidelity.catboost()  # what is not installed is said before training, not after it
-    folder = Path(output)
-    make_folder(folder)
-    if any(folder.iterdir()) and not (folder / "penguins.tabmt").exists() and not force:
-        raise UserError(
-            f"The folder {output!r} contains other files; use an empty folder, or --force."
-        )
-    train, test = split(folder, seed)
-    real, _ = read_file(train)
-    name = Path(penguins()).name
-    log.info("Learning %d penguins of %s for up to %g minutes", len(real), name, minutes)
-    with training_progress() as on_step:
-        model = TabMT(minutes=minutes, seed=seed).fit(train, on_step=on_step)
-    model.save(folder / "penguins.tabmt")
-    synthetic = model.sample(len(real), seed=seed + 1, output="arrow")
-    write_file(folder / "synthetic.csv", model.schema_, [synthetic])
-
-    lines = side_by_side(in_schema_types(real, model.schema_), synthetic, model.schema_)
-    show_table(("column", "real", "synthetic"), lines, "median (5 % to 95 %), or shares")
-    rows = [
-        tuple("" if value is None else str(value) for value in row.values())
-        for row in synthetic.slice(0, 5).to_pylist()
-    ]
-    show_table(tuple(model.schema_.names), rows, "five synthetic rows")
-
-    log.info("Comparing them with the penguins that were kept for the evaluation")
-    evaluator = Evaluator.of(train, test, target="species", seed=seed)
-    logging.getLogger("tabmt.evaluation.evaluate").setLevel(logging.WARNING)
-    evaluated = evaluator.evaluate(folder / "synthetic.csv", name="synthetic.csv")
-    write_report(evaluator, [evaluated], folder / "report.html")
-    for sentence in verdict(evaluated.evaluation):
-        click.echo(sentence)
-    click.echo(f"The report is {folder / 'report.html'}; the model and the rows are beside it.")

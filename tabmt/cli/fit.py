@@ -68,10 +68,9 @@ def schema(
 @file_option(
     "--output",
     "-o",
-    required=True,
     cls=GroupedOption,
     group="Output",
-    help="model file to write, NAME.tabmt",
+    help="model file to write  [default: the name of TABLE with .tabmt, in the current folder]",
 )
 @click.option(
     "--resume",
@@ -131,7 +130,7 @@ def schema(
 @options_from(CodecConfig, NetworkConfig, TrainConfig, GenerationConfig)
 def fit(
     table: str,
-    output: str,
+    output: str | None,
     resume: bool,
     schema_file: str | None,
     start: str | None,
@@ -151,9 +150,9 @@ def fit(
 
     \b
     Example:
-      tabmt fit people.csv -o people.tabmt --minutes 5
+      tabmt fit people.csv --minutes 5
     """
-    target = model_to_write(output)
+    target = model_to_write(_model_name(table) if output is None else output)
     checkpoint = target.with_name(target.name + ".checkpoint")
     outputs = [Output(target, "model"), Output(checkpoint, "checkpoint")]
     given = [table, schema_file, start, config_file]
@@ -187,6 +186,12 @@ def fit(
             model.save(target, force=force)
             checkpoint.unlink(missing_ok=True)
             log.info("wrote %s", target)
+
+
+def _model_name(table: str) -> str:
+    from tabmt.data.files import name_of_table
+
+    return f"{name_of_table(table)}.tabmt"
 
 
 def _check_checkpoint(checkpoint: Path, resume: bool) -> None:

@@ -1,7 +1,7 @@
 """The `tabmt` command and what holds for all its commands.
 
 Data goes to standard output, messages to standard error. Exit codes: 0 success, 2 a mistake of the
-user (one sentence), 130 interrupted, 143 terminated, 1 a risk above `evaluate --max-risk`, or a bug
+user (one sentence), 130 interrupted, 143 terminated, 1 a risk above `--max-risk`, or a bug
 (with traceback). Everything heavy is imported inside the commands, so that `--help` answers at
 once.
 """
@@ -15,12 +15,13 @@ from typing import Any, NoReturn
 import click
 
 from tabmt.cli.console import MessageHandler
-from tabmt.cli.evaluate import demo, evaluate
+from tabmt.cli.evaluate import evaluate
 from tabmt.cli.fit import fit, info, schema
 from tabmt.cli.netflow import netflow
 from tabmt.cli.options import Commands, Terminated
 from tabmt.cli.rows import complete, embed, impute, like, sample, score
 from tabmt.cli.search import pareto, tune
+from tabmt.cli.synthesize import demo, synthesize
 from tabmt.writing import remove_abandoned_folders
 
 
@@ -35,7 +36,8 @@ def main(quiet: bool) -> None:
     """Learn a table, generate rows like it.
 
     \b
-    Start with:
+    Start with all of it at once, or step by step:
+      tabmt synthesize people.csv
       tabmt fit train.csv -o people.tabmt
       tabmt sample people.tabmt -n 1000 -o synthetic.csv
       tabmt evaluate synthetic.csv --train train.csv --test test.csv --report report.html
@@ -65,6 +67,7 @@ for command in (
     sample,
     schema,
     score,
+    synthesize,
     tune,
 ):
     main.add_command(command)

@@ -5,6 +5,7 @@ A file is never left half-written (writing.py).
 
 import contextlib
 import dataclasses
+import glob
 import itertools
 import logging
 import re
@@ -56,6 +57,24 @@ def file_kind(path: Path) -> SourceKind:
     raise UserError(
         f"{str(path)!r} has an unknown file extension; it must be one of: {', '.join(SUFFIXES)}."
     )
+
+
+def suffix_of(path: str | Path) -> str:
+    """The extension of a table, such as `.csv.gz`; nothing if it is not the name of a table."""
+    name = str(path).lower()
+    endings = sorted(SUFFIXES, key=len, reverse=True)
+    return next((suffix for suffix in endings if name.endswith(suffix)), "")
+
+
+def name_of_table(table: str) -> str:
+    """`people` of `data/people.csv` and of the folder `people/`, to name outputs after it."""
+    path = Path(table)
+    if glob.has_magic(table) and not path.exists():
+        raise UserError(
+            f"The pattern {table!r} has no name to call the output after; give one with --output."
+        )
+    name = path.resolve().name if path.is_dir() else path.name
+    return name[: len(name) - len(suffix_of(name))] or "table"
 
 
 def existing_file(path: Path) -> SourceKind:
@@ -340,9 +359,7 @@ def write_like(
 def numbered(path: str, number: int) -> str:
     """`people.csv` -> `people.1.csv`."""
     name = Path(path).name
-    suffix = next(
-        end for end in sorted(SUFFIXES, key=len, reverse=True) if name.lower().endswith(end)
-    )
+    suffix = suffix_of(name)
     return str(Path(path).with_name(f"{name[: -len(suffix)]}.{number}{name[-len(suffix) :]}"))
 
 

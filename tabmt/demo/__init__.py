@@ -5,7 +5,6 @@ measurements, categories and missing values.
 """
 
 from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +12,8 @@ import pyarrow.compute as pc
 
 from tabmt.data.arrow_types import is_number, plain_array
 from tabmt.data.schema import Schema
-from tabmt.seeds import numpy_stream
 
 MOST_CATEGORIES = 3
-TEST_SHARE = 0.25
 
 
 def penguins() -> str:
@@ -26,22 +23,6 @@ def penguins() -> str:
         >>> model = TabMT(steps=100).fit(penguins())
     """
     return str(files("tabmt.demo") / "penguins.csv")
-
-
-def split(folder: Path, seed: int) -> tuple[Path, Path]:
-    """The embedded table as train.csv and test.csv, with a random quarter of the birds as test
-    rows.
-
-    At random, not every fourth: the table lists the two birds of a nest, usually a female and a
-    male, one after the other.
-    """
-    head, *lines = Path(penguins()).read_text(encoding="utf-8").splitlines(keepends=True)
-    order = numpy_stream(seed, "demo").permutation(len(lines))
-    count = round(TEST_SHARE * len(lines))
-    train, test = folder / "train.csv", folder / "test.csv"
-    for path, rows in ((train, order[count:]), (test, order[:count])):
-        path.write_text(head + "".join(lines[row] for row in np.sort(rows)), "utf-8")
-    return train, test
 
 
 def side_by_side(real: pa.Table, synthetic: pa.Table, schema: Schema) -> list[tuple[str, ...]]:

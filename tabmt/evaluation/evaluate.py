@@ -322,8 +322,17 @@ class Evaluator:
 
     # --- one synthetic table ---------------------------------------------------------------
 
-    def evaluate(self, synthetic: Any, name: str = "synthetic") -> EvaluatedTable:
-        """Every metric of one synthetic table. One that cannot be computed says why."""
+    def evaluate(
+        self,
+        synthetic: Any,
+        name: str = "synthetic",
+        on_progress: Callable[[float, str], None] = lambda share, title: None,
+    ) -> EvaluatedTable:
+        """Every metric of one synthetic table. One that cannot be computed says why.
+
+        `on_progress` is called with the share of the work that is done and with what follows.
+        """
+        on_progress(0.0, "ML efficiency")
         table = Dataset.open(synthetic).to_table()
         all_rows = self.train.encoder.encode(table, "synthetic")
         rows = self._some_rows(all_rows, max(MOST_ROWS, len(self.train)))
@@ -336,7 +345,8 @@ class Evaluator:
         vectors = None
         if self.embedding is not None:
             vectors = self._vectors(table, "synthetic", 1, count, len(rows))
-        scores = [efficiency, *self._compare(rows, count, vectors)]
+        scores = [efficiency, *self._compare(rows, count, vectors, on_progress)]
+        on_progress(0.7, "attacks")
         verdict = privacy_verdict(
             self.real_rows,
             table,
@@ -441,12 +451,19 @@ class Evaluator:
         ]
         return Efficiencies(np.array([result.score for result in results]), results[0].importances)
 
-    def _compare(self, rows: EncodedTable, count: int, vectors: np.ndarray | None) -> list[Score]:
+    def _compare(
+        self,
+        rows: EncodedTable,
+        count: int,
+        vectors: np.ndarray | None,
+        on_progress: Callable[[float, str], None],
+    ) -> list[Score]:
         """The scores of METRICS; `count` rows of each table where numbers must be equal."""
         embedded = {} if vectors is None else self._coverage_of(vectors)
         has_missing = any(t.missing(n).any() for t in (self.train, rows) for n in rows.names)
         scores = []
-        for metric in METRICS:
+        for number, metric in enumerate(METRICS):
+            on_progress(0.1 + 0.6 * number / len(METRICS), metric.title)
             if metric.needs_missing and not has_missing:
                 continue
             log.info("computing %s", metric.title)

@@ -120,6 +120,12 @@ class Evaluation:
         """A score; None if this table has none of that name."""
         return next((score for score in self.scores if score.name == name), None)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict and the main scores."""
+        from tabmt.evaluation.report.report import summary_html  # it needs this module
+
+        return summary_html(self)
+
     def to_json(self) -> dict[str, Any]:
         return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[no-any-return]
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from tabmt.config import TrainConfig
-from tabmt.errors import TrainingError, UserError
+from tabmt.errors import Cancelled, TrainingError, UserError
 from tabmt.method.batches import Batches, Tokens
 from tabmt.method.column_order import RANDOM_ORDER, ColumnOrder
 from tabmt.method.distributed import Group
@@ -32,7 +32,7 @@ from tabmt.seeds import derive
 
 log = logging.getLogger(__name__)
 
-StopReason = Literal["steps", "minutes", "early"]
+StopReason = Literal["steps", "minutes", "early", "asked"]
 
 EPOCHS_PER_CHECK = 10  # a small table is memorised within few steps ...
 LEAST_STEPS_PER_CHECK = 10  # ... but checks cost time too
@@ -52,21 +52,20 @@ def train(
     seed: int,
     column_order: ColumnOrder = RANDOM_ORDER,
     on_step: Callable[["Progress"], None] | None = None,
+    should_stop: Callable[[], bool] | None = None,
     resume: "SavedRun | None" = None,
     save: Callable[["SavedRun"], None] | None = None,
 ) -> "Summary":
     """Train a network in place, on its own device, and leave the best weights in it.
 
     Ends after `config.steps`, or, if `config.minutes` is given, after that much training time (over
-    all resumed runs), or when the validation loss has not improved in `config.patience` checks.
-    What is validated and kept is a running average of the weights. After an early stop the kept
-    weights are trained on with all rows, the validation rows too, while the learning rate falls to
-    zero (`Finish`). Without validation rows the last average is kept. `column_order` says which
-    columns come first and last in generation. `save` is called every
-    `config.checkpoint_every` seconds and on KeyboardInterrupt, which is then raised again.
+    all resumed runs), or when the validation loss has not improved in `config.patience` checks, or
+    when `should_stop` returns True. What is validated and kept is a running average of the weights;
+    without validation rows, the last one. After an early stop the kept weights are trained on with
+    all rows, the validation rows too, while the learning rate falls to zero (`Finish`). `save` is
+    called every `config.checkpoint_every` seconds and on KeyboardInterrupt or Cancelled.
     """
-    processes, device = Group.current(), next(net.parameters()).device
-    _check_processes(config, processes)
+    processes, device = _processes(config), next(net.parameters()).device
     weights, state = Weights(net, config), TrainState(EarlyStopping(config.patience))
     if resume is not None:
         state = copy.deepcopy(resume.state)
@@ -82,10 +81,11 @@ def train(
         while True:
             progress = processes.broadcast(clock.progress(), device)
             rate = learning_rate(state, progress, config)
+            asked = bool(should_stop and processes.broadcast(should_stop(), device))
             # Before the step, not after it: a run that is interrupted during a check repeats it.
-            if validation is not None and state.check_is_due(progress, check_every):
+            if validation and state.check_is_due(1.0 if asked else progress, check_every):
                 validate(weights, state, validation, rate, config, processes)
-            if progress >= 1.0 or state.is_finished(progress):
+            if asked or progress >= 1.0 or state.is_finished(progress):
                 break
             if state.early_stopping.should_stop and state.finish is None:
                 if config.finish == 0:
@@ -103,15 +103,15 @@ def train(
                 on_step(clock.report(loss, config))
             if save is not None and clock.checkpoint_is_due():
                 save(clock.saved(weights))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Cancelled):
         if not state.is_consistent:  # half of the weights may have changed
             log.warning("Interrupted during an update; the last checkpoint was kept.")
         elif save is not None:
             save(clock.saved(weights))
         raise
-    if state.finish is None:
+    if state.finish is None or asked:
         weights.take_best()
-    return state.summary(clock.elapsed(), config)
+    return state.summary(clock.elapsed(), config, asked)
 
 
 def train_step(
@@ -293,17 +293,20 @@ class TrainState:
     def is_finished(self, progress: float) -> bool:
         return self.finish is not None and self.finish.progress(self.step, progress) >= 1.0
 
-    def summary(self, seconds: float, config: TrainConfig) -> "Summary":
-        stopping = self.early_stopping
+    def summary(self, seconds: float, config: TrainConfig, asked: bool) -> "Summary":
+        """`asked`: the caller has ended training, and the steps with all rows do not count."""
+        stopping, finish = self.early_stopping, None if asked else self.finish
         reason: StopReason = "minutes" if config.minutes is not None else "steps"
+        if asked or stopping.should_stop:
+            reason = "asked" if asked else "early"
         return Summary(
             steps=self.step,
             seconds=seconds,
             best_step=self.step if stopping.kept_loss is None else stopping.kept_step,
             train_loss=self.loss_sum / self.loss_count if self.loss_count else None,
             valid_loss=stopping.kept_loss,
-            stopped="early" if stopping.should_stop else reason,
-            finish_steps=0 if self.finish is None else self.step - self.finish.start_step,
+            stopped=reason,
+            finish_steps=0 if finish is None else self.step - finish.start_step,
         )
 
 
@@ -494,12 +497,14 @@ class Clock:
         )
 
 
-def _check_processes(config: TrainConfig, processes: Group) -> None:
+def _processes(config: TrainConfig) -> Group:
+    processes = Group.current()
     if config.batch_size < processes.size:
         raise UserError(
             f"batch_size is {config.batch_size}, but must be at least the number of processes, "
             f"{processes.size}."
         )
+    return processes
 
 
 def _check_resumed(state: TrainState, validation: ValidationSet | None) -> None:

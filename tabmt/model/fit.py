@@ -61,6 +61,7 @@ class FitOptions:
     store: Path | None = None  # folder for the tokens of a table larger than memory
     engine: Engine = "local"
     on_step: Callable[[Progress], None] | None = None
+    should_stop: Callable[[], bool] | None = None
 
 
 def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedModel:
@@ -324,6 +325,7 @@ def _train(
             seed=derive(seed, "train"),
             column_order=column_order,
             on_step=options.on_step,
+            should_stop=options.should_stop,
             resume=run,
             save=save if is_writer else None,
         )

@@ -6,7 +6,8 @@ Each function takes plain arrays and returns one picture. Text and lines have th
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -212,6 +213,73 @@ def heatmap(matrix: np.ndarray, names: list[str], *, low: float, scheme: str) ->
                 "color": {"field": "value", "type": "quantitative",
                           "scale": {"domain": [low, 1], "scheme": scheme, "clamp": True},
                           "legend": {"title": None, "gradientLength": 100}},
+            },
+        }
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One side of a picture of two columns: a label for each bin, or the edges of all bins.
+
+    Edges of dates are milliseconds since 1970.
+    """
+
+    title: str
+    kind: Literal["labels", "numbers", "dates"]
+    values: Sequence[Any]
+
+    @property
+    def bins(self) -> int:
+        return len(self.values) - (self.kind != "labels")
+
+    def encoding(self, letter: str, bins: Sequence[int]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The values of cells in some bins, and how they are drawn."""
+        channel: dict[str, Any] = {"field": letter, "title": self.title}
+        values: dict[str, Any] = {letter: [self.values[position] for position in bins]}
+        if self.kind == "labels":
+            axis = {"labelLimit": 90, "labelAngle": -40 if letter == "x" else 0}
+            scale: dict[str, Any] = {"domain": list(self.values)}
+            return values, {letter: {**channel, "type": "nominal", "axis": axis, "scale": scale}}
+        end = f"{letter}2"
+        values[end] = [self.values[position + 1] for position in bins]
+        kind = "temporal" if self.kind == "dates" else "quantitative"
+        scale = {"zero": False, "nice": False, "domain": [self.values[0], self.values[-1]]}
+        if self.kind == "dates":
+            del scale["zero"]
+        drawn = {**channel, "type": kind, "scale": scale, "axis": {"tickCount": 4}}
+        return values, {letter: drawn, end: {"field": end}}
+
+
+def pair_heatmaps(shares: Sequence[np.ndarray], x: Axis, y: Axis) -> str:
+    """The joint shares of two columns, (bins of x, bins of y), in the real and in the synthetic
+    table, side by side."""
+    tables = zip(("real", "synthetic"), shares, strict=True)
+    cells = [(name, i, j, float(table[i, j]))
+             for name, table in tables
+             for i, j in np.argwhere(table > 0).tolist()]  # fmt: skip
+    x_values, x_drawn = x.encoding("x", [cell[1] for cell in cells])
+    y_values, y_drawn = y.encoding("y", [cell[2] for cell in cells])
+    highest = max(float(table.max()) for table in shares)
+    color = {"field": "share", "type": "quantitative", "legend": None,
+             "scale": {"type": "sqrt", "scheme": "teals", "domain": [0, highest]}}  # fmt: skip
+    values = {
+        "table": [cell[0] for cell in cells],
+        "share": [cell[3] for cell in cells],
+        **x_values,
+        **y_values,
+    }
+    return svg(
+        {
+            "data": _values(**values),
+            "facet": {"field": "table", "type": "nominal", "title": None,
+                      "sort": ["real", "synthetic"], "header": {"labelColor": INK}},
+            "spec": {
+                "width": 165,
+                "height": 150,
+                "view": {"stroke": INK, "strokeOpacity": 0.2},
+                "mark": "rect",
+                "encoding": {**x_drawn, **y_drawn, "color": color},
             },
         }
     )  # fmt: skip

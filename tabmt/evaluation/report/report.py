@@ -4,6 +4,7 @@ Everything that comes from a table (names, values) is escaped by the template, o
 the chart library.
 """
 
+import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from tabmt.evaluation.evaluate import EvaluatedTable, Evaluator
 from tabmt.evaluation.metrics import fidelity
 from tabmt.evaluation.metrics.encoder import EncodedTable
 from tabmt.evaluation.report import charts, figures
+from tabmt.evaluation.report.pairs import pair_pictures, short_labels
 from tabmt.evaluation.results import Attack, Evaluation, Privacy, Score
 from tabmt.evaluation.verdict import OTHER_KIND
 from tabmt.writing import write_text
@@ -148,26 +150,73 @@ def budget_verdict(privacy: Privacy) -> str | None:
 
 def quality_verdict(evaluation: Evaluation) -> list[str]:
     """For a data scientist: how similar are the rows to real ones, and how useful?"""
-    positions = {item.score.name: item.position for item in headlines(evaluation)}
     sentences = []
-    fidelity_positions = [positions[name] for name in ("detector_auc", "correlation_error")]
-    known = [position for position in fidelity_positions if position is not None]
-    if known:
-        share = float(np.mean(known))
+    share = fidelity_share(evaluation)
+    if share is not None:
         word = "very close to" if share > 0.9 else "close to" if share > 0.75 else (
             "noticeably different from" if share > 0.4 else "far from")  # fmt: skip
         sentences.append(
             f"The rows are {word} real rows: {share:.0%} on a scale from shuffled columns (0 %) to "
             "fresh real rows (100 %)."
         )
-    if positions["ml_efficiency"] is not None:
-        score = evaluation["ml_efficiency"]
+    score = evaluation["ml_efficiency"]
+    if _position(score) is not None:
         sentences.append(
             f"A model trained on them predicts {evaluation.target} with a score of "
             f"{format_number(score.value)}; trained on real rows, with "
             f"{format_number(score.reference)}."
         )
     return sentences
+
+
+def fidelity_share(evaluation: Evaluation) -> float | None:
+    """How similar the rows are to real ones, from shuffled columns (0) to fresh real rows (1)."""
+    scores = [evaluation[name] for name in ("detector_auc", "correlation_error")]
+    known = [position for score in scores if (position := _position(score)) is not None]
+    return float(np.mean(known)) if known else None
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One of the few things to know of a table: a value, and what to compare it with."""
+
+    title: str
+    value: str
+    comparison: str
+
+
+def overview(evaluation: Evaluation) -> list[Fact]:
+    """What a person reads in ten seconds, beside the verdict."""
+    attack, utility = evaluation.privacy.worst, evaluation["ml_efficiency"]
+    share = fidelity_share(evaluation)
+    facts = [Fact("Worst attack", "not measured", "it needs real rows as a control")]
+    if attack is not None:
+        interval = f"{attack.risk_low:.1%} to {attack.risk_high:.1%}"
+        facts = [Fact("Risk of the worst attack", f"{attack.risk:.1%}",
+                      f"{attack.title}, {interval}; 0 % is best")]  # fmt: skip
+    if utility.value is None:
+        facts.append(Fact("Utility", "not measured", utility.note))
+    else:
+        real = f"a model trained on real rows scores {format_reference(utility)}"
+        facts.append(Fact("Utility", format_score(utility), real))
+    if share is not None:
+        scale = "from shuffled columns (0 %) to fresh real rows (100 %)"
+        facts.append(Fact("Similarity to real rows", f"{share:.0%}", scale))
+    return facts
+
+
+def summary_html(evaluation: Evaluation) -> str:
+    """The verdict and the main scores as a small piece of HTML, for notebooks."""
+    rows = ""
+    for fact in overview(evaluation):
+        cells = (html.escape(text) for text in (fact.title, fact.value, fact.comparison))
+        inside = "".join(f'<td style="text-align:left">{cell}</td>' for cell in cells)
+        rows += f"<tr>{inside}</tr>"
+    sentences = "".join(f"<p>{html.escape(line)}</p>" for line in evaluation.privacy.reasons)
+    return (
+        f"<div><p><b>{html.escape(evaluation.name)}: {OUTCOMES[evaluation.privacy.outcome]}</b></p>"
+        f"{sentences}<table>{rows}</table></div>"
+    )
 
 
 def scores_as_text(evaluations: list[Evaluation]) -> str:
@@ -244,6 +293,7 @@ def render(
     tables = [
         {
             "evaluation": table.evaluation,
+            "overview": overview(table.evaluation),
             "headlines": headlines(table.evaluation),
             "outcome": OUTCOMES[table.evaluation.privacy.outcome],
             "privacy": privacy_verdict(table.evaluation)[1:],
@@ -272,7 +322,8 @@ def _pictures(evaluator: Evaluator, table: EvaluatedTable) -> dict[str, Any]:
     ours, theirs = associations(real), associations(rows)
     names = list(real.names)
     return {
-        "columns": [(name, _column(real, rows, name)) for name in names[:MOST_COLUMNS]],
+        "columns": [(name, _column(real, rows, name)) for name in by_difference(table.evaluation)],
+        "pairs": pair_pictures(real, rows, np.abs(ours - theirs)),
         "columns_left": max(0, len(names) - MOST_COLUMNS),
         "matrices": [
             ("real", charts.heatmap(ours, names, low=0, scheme="teals")),
@@ -287,6 +338,13 @@ def _pictures(evaluator: Evaluator, table: EvaluatedTable) -> dict[str, Any]:
         "importances": _importances(evaluator, table),
         "missing": _missing_rates(real, rows),
     }
+
+
+def by_difference(evaluation: Evaluation) -> list[str]:
+    """The columns with a picture, first those that differ most beyond what fresh real rows do."""
+    distances = evaluation.columns
+    names = sorted(distances, key=lambda name: distances[name][1] - distances[name][0])
+    return names[:MOST_COLUMNS]
 
 
 def _correlation_errors(evaluator: Evaluator, table: EvaluatedTable) -> str | None:
@@ -350,9 +408,7 @@ def _column(real: EncodedTable, rows: EncodedTable, name: str) -> str:
 def _category_bars(real: EncodedTable, rows: EncodedTable, name: str) -> str:
     """The shares of the most frequent categories, of all others, and of missing values."""
     words = real.encoder.categories[name]
-    labels = [word if len(word) <= 40 else word[:39] + "…" for word in words[:MOST_BARS]]
-    if len(set(labels)) < len(labels):  # shortened to the same text
-        labels = [f"{label} ({number})" for number, label in enumerate(labels, 1)]
+    labels = short_labels(words[:MOST_BARS])
     shown = len(labels)
     shares = []
     for codes in (real.codes[name], rows.codes[name]):

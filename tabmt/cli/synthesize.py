@@ -1,0 +1,152 @@
+"""The commands that do all steps at once: synthesize, demo."""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tabmt.cli.console import show_table, stage_progress
+from tabmt.cli.evaluate import ABOVE_MAX_RISK
+from tabmt.cli.options import exit_code, file_option, given_on_command_line, options_from
+from tabmt.config import CodecConfig, TrainConfig
+from tabmt.printable import printable
+
+if TYPE_CHECKING:
+    from tabmt.synthesis.synthesize import Synthesis
+
+log = logging.getLogger(__name__)
+
+NEXT_COMMAND = "tabmt serve {model}"  # what to try after the demo
+FORCE = "start again if the folder has other results or files; files of the same names are replaced"
+
+
+@click.command()
+@click.argument("table")
+@file_option(
+    "--output",
+    "-o",
+    metavar="FOLDER",
+    help="folder for the results  [default: the name of TABLE with -synthetic, in the current "
+    "folder]",
+)
+@click.option(
+    "--rows",
+    "-n",
+    type=click.IntRange(min=1),
+    help="number of synthetic rows  [default: as many as TABLE has]",
+)
+@file_option("--schema", help="schema file, as `tabmt schema` writes it")
+@click.option(
+    "--max-risk",
+    type=float,
+    metavar="RISK",
+    help="highest risk of an attack, 0 to 1, with which the rows pass; otherwise the exit code is "
+    "1",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="random seed of all steps")
+@options_from(TrainConfig, only=("target", "minutes", "steps", "threads"))
+@options_from(CodecConfig, only=("protect",))
+@click.option("--force", is_flag=True, help=FORCE)
+def synthesize(
+    table: str,
+    output: str | None,
+    rows: int | None,
+    schema: str | None,
+    max_risk: float | None,
+    seed: int,
+    target: str | None,
+    force: bool,
+    **settings: Any,
+) -> None:
+    """Learn TABLE, generate rows like it and evaluate them.
+
+    Keeps some rows of TABLE as test rows, fits the others, generates rows, attacks them, and leaves
+    a folder with the model, the synthetic rows in the format of TABLE, a report, and README.txt,
+    which says what is what and how to repeat each step. If it is interrupted, run the same command
+    again: it continues. TABLE must fit in memory.
+
+    \b
+    Examples:
+      tabmt synthesize people.csv
+      tabmt synthesize people.csv -o results --target income --minutes 5 --max-risk 0.05
+    """
+    given = given_on_command_line(settings)
+    result = _synthesize(table, output, rows=rows, schema=schema, max_risk=max_risk, seed=seed,
+                         target=target, force=force, **given)  # fmt: skip
+    _show(result)
+    click.echo(f"The rows are {result.synthetic}; {result.readme.name} beside it says the rest.")
+    if result.evaluation.privacy.passed is False:
+        click.get_current_context().exit(ABOVE_MAX_RISK)
+
+
+def _synthesize(table: str, folder: str | None, **options: Any) -> "Synthesis":
+    """Do it with one progress display for all stages."""
+    from tabmt.synthesis.synthesize import STAGES, synthesize
+
+    logging.getLogger("tabmt.evaluation").setLevel(logging.WARNING)  # the display says it
+    try:
+        with stage_progress(STAGES) as progress:
+            return synthesize(table, folder, progress=progress, **options)
+    except KeyboardInterrupt as error:
+        log.warning("Interrupted; run the same command again to continue.")
+        raise SystemExit(exit_code(error)) from None
+    finally:
+        logging.getLogger("tabmt.evaluation").setLevel(logging.NOTSET)
+
+
+def _show(result: "Synthesis") -> None:
+    click.echo(printable("\n".join(result.verdict), keep="\n"))
+    click.echo(f"The report is {result.report}; the model and the rows are beside it.")
+
+
+@click.command()
+@file_option(
+    "--output",
+    "-o",
+    metavar="FOLDER",
+    default="demo",
+    show_default=True,
+    help="folder for the results",
+)
+@click.option("--minutes", type=float, default=1.0, show_default=True, help="maximum training time")
+@click.option("--seed", type=int, default=0, show_default=True, help="random seed")
+@click.option("--force", is_flag=True, help=FORCE)
+def demo(output: str, minutes: float, seed: int, force: bool) -> None:
+    """Synthesize an embedded real table.
+
+    This is `tabmt synthesize` for a table of 344 penguins, which also shows both tables side by
+    side. A random quarter of the penguins is kept as test rows: too few for the verdict "safe by
+    these tests", but with more of them too few would be left to learn from.
+
+    \b
+    Example:
+      tabmt demo -o demo
+    """
+    from tabmt.demo import penguins
+
+    result = _synthesize(penguins(), output, target="species", minutes=minutes, seed=seed,
+                         force=force)  # fmt: skip
+    _show_tables(result)
+    _show(result)
+    click.echo(f"Next, try: {NEXT_COMMAND.format(model=result.model)}")
+
+
+def _show_tables(result: "Synthesis") -> None:
+    """A summary of the real and the synthetic rows side by side, and some synthetic rows."""
+    from tabmt.data.files import read_file
+    from tabmt.data.typed_columns import in_schema_types
+    from tabmt.demo import side_by_side
+    from tabmt.estimator import TabMT
+
+    schema = TabMT.load(result.model).schema_
+    real, synthetic = (
+        in_schema_types(read_file(path)[0], schema) for path in (result.train, result.synthetic)
+    )
+    lines = side_by_side(real, synthetic, schema)
+    show_table(("column", "real", "synthetic"), lines, "median (5 % to 95 %), or shares")
+    rows: Sequence[tuple[str, ...]] = [
+        tuple("" if value is None else str(value) for value in row.values())
+        for row in synthetic.slice(0, 5).to_pylist()
+    ]
+    show_table(tuple(schema.names), list(rows), "five synthetic rows")
