@@ -234,7 +234,7 @@ def test_the_verdict_survives_json(evaluations):
 def test_the_report_leads_with_the_verdict_and_the_attacks():
     evaluator = Evaluator.of(TRAIN, people(300, 2), max_risk=0.1)
     page = render(evaluator, [evaluator.evaluate(TRAIN, "copies.csv")])
-    words = ["Privacy: Do not share these rows", "Risk limit 10.0%: failed", "Quality",
+    words = ["<h2>Do not share these rows", "Risk limit 10.0%: failed", "Quality",
              "Privacy: what an attacker finds out", "Membership by the nearest neighbour",
              "Footnote: the distance to the closest training row", "Columns"]  # fmt: skip
     positions = [page.index(word) for word in words]
