@@ -22,9 +22,11 @@ import pandas as pd
 from benchmarks.datasets import add_data_option
 from benchmarks.machine import run_info, save_result
 from tabmt import TabMT
+from tabmt.config import TrainConfig
 
 LEFT_OUT = {"king": ["id", "date"], "churn": ["RowNumber", "CustomerId", "Surname"]}
-MEASURED_STEPS = 40  # to know what a step costs
+CHECK_EVERY = TrainConfig.eval_every
+MEASURED_STEPS = CHECK_EVERY + 50  # to know what a step costs
 
 
 def before(rows: int) -> dict[str, Any]:
@@ -61,16 +63,22 @@ def run(table: pd.DataFrame, settings: dict[str, Any], steps: int, seed: int) ->
 
 
 def step_seconds(table: pd.DataFrame, settings: dict[str, Any], seed: int) -> float:
-    """CPU seconds of a step, without what a fit takes before the first."""
-    few, more = (
-        run(table, settings, steps, seed)["seconds"]
-        for steps in (MEASURED_STEPS // 4, MEASURED_STEPS)
+    """CPU seconds of a step and its part of the validation checks, without what a fit takes before
+    the first step and while the processor warms up."""
+    times: list[float] = []
+    model = TabMT(**settings, steps=10 * MEASURED_STEPS, seed=seed, threads=1)
+    model.fit(
+        table,
+        on_step=lambda progress: times.append(time.process_time()),
+        should_stop=lambda: len(times) > MEASURED_STEPS,
     )
-    return float(max(more - few, 1e-3)) / (MEASURED_STEPS - MEASURED_STEPS // 4)
+    steps = min(CHECK_EVERY, len(times) - 1)  # with one validation check; fewer after an early stop
+    return (times[-1] - times[-1 - steps]) / steps
 
 
 def compare(table: pd.DataFrame, seconds: float, seed: int) -> dict[str, Any]:
-    old, new = before(len(table)), {}
+    old: dict[str, Any] = before(len(table))
+    new: dict[str, Any] = {}
     cost_old, cost_new = (step_seconds(table, settings, seed) for settings in (old, new))
     first = run(table, old, round(seconds / cost_old), seed)
     at, mark = min(first["checks"], key=lambda check: check[1])
