@@ -99,6 +99,11 @@ def test_text_of_a_csv_file_gets_a_type_and_text_of_a_frame_keeps_its_own():
             "Column 'a' has type list<item: int64>, but TabMT learns numbers, text, booleans, "
             "dates and times. Convert the column to text, or remove it.",
         ),
+        (
+            pa.table({"a": pa.array(range(30), pa.timestamp("s", tz="Europe/Nowhere"))}),
+            "Column 'a' has the time zone 'Europe/Nowhere', which is unknown here; convert its "
+            "times to UTC or to a zone of the IANA time zone database.",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_learned_gets_a_sentence(table, sentence):

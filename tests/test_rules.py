@@ -59,6 +59,16 @@ def test_rows_that_violate_a_rule_are_found_and_rows_with_missing_values_cannot(
             "The rule 'r' contains '__column', which is a reserved name: '__column5 > 1'.",
         ),
         (
+            "determines(`a`b, c)",
+            "The rule 'r' has a letter or digit right after a column name in backticks; put an "
+            "operator between them: 'determines(`a`b, c)'.",
+        ),
+        (
+            "`a`9 > 1",
+            "The rule 'r' has a letter or digit right after a column name in backticks; put an "
+            "operator between them: '`a`9 > 1'.",
+        ),
+        (
             "open('x') == 1",
             "The rule 'r' names a column 'open' that does not exist.",
         ),

@@ -43,7 +43,14 @@ from tabmt.data.protection import ValueCounts, can_be_stored, least_rows, most_n
 from tabmt.data.relations.find import find_rules
 from tabmt.data.schema import MOST_TEXT, Column, Kind, Schema, SchemaRules, check_names
 from tabmt.data.typed_columns import TypedColumn, declared_categories, parse_column
-from tabmt.data.units import find_decimals, raw_values, time_step, time_too_wide, too_wide
+from tabmt.data.units import (
+    find_decimals,
+    local_time,
+    raw_values,
+    time_step,
+    time_too_wide,
+    too_wide,
+)
 from tabmt.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -570,11 +577,23 @@ def _possible_kinds(known: pa.Array) -> list[str]:
     return possible
 
 
+def _check_time_zone(name: str, values: pa.Array) -> None:
+    """A Parquet file may name any zone; Arrow looks it up only when it computes with the times."""
+    try:
+        local_time(values[:1])
+    except pa.ArrowInvalid as error:
+        raise UserError(
+            f"Column {name!r} has the time zone {str(values.type.tz)[:80]!r}, which is unknown "
+            "here; convert its times to UTC or to a zone of the IANA time zone database."
+        ) from error
+
+
 def _find_precision(
     name: str, kind: Kind, known: pa.Array, entries: Mapping[str, Any]
 ) -> tuple[int | None, str | None, str]:
     """Decimals of numbers, time step of times, and a reason if a user has set the decimals."""
     if kind == "datetime" or (kind == "numeric" and pa.types.is_duration(known.type)):
+        _check_time_zone(name, known)
         return None, time_step(known), ""
     if kind != "numeric":
         return None, None, ""

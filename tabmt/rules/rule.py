@@ -95,16 +95,20 @@ class Rule:
                 f"The rule {name!r} contains {PLACEHOLDER!r}, which is a reserved name: {text!r}."
             )
         # Column names in backticks become plain names for Python's parser, and are put back later.
-        in_backticks: list[str] = []
+        in_backticks: dict[str, str] = {}
 
         def replace(match: re.Match[str]) -> str:
-            in_backticks.append(match[1])
-            return f"{PLACEHOLDER}{len(in_backticks) - 1}"
+            placeholder = f"{PLACEHOLDER}{len(in_backticks)}_"  # "_": a digit after it is no number
+            in_backticks[placeholder] = match[1]
+            return placeholder
 
         def original(word: str) -> str:
-            if not word.startswith(PLACEHOLDER):
-                return word
-            return in_backticks[int(word.removeprefix(PLACEHOLDER))]
+            if word.startswith(PLACEHOLDER) and word not in in_backticks:
+                raise UserError(
+                    f"The rule {name!r} has a letter or digit right after a column name in "
+                    f"backticks; put an operator between them: {text!r}."
+                )
+            return in_backticks.get(word, word)
 
         plain = _one_space(BACKTICKS.sub(replace, text))
         if match := ABOUT_COLUMNS.match(plain):
