@@ -127,3 +127,29 @@ def with_little_disk(most: int) -> list[str]:
         "main()\n"
     )
     return [sys.executable, "-c", code]
+
+
+NAME, SALARY, PHONE = "Wilhelmina Quist", 9_612_345, "+47 912 34 567"
+FIRST, LAST = dt.date(1931, 5, 17), dt.date(2031, 11, 3)
+
+
+def planted(rows=3000, seed=0) -> pd.DataFrame:
+    """A table with a unique name, an extreme salary, a first and a last date, a telephone number
+    that occurs twice, and a combination of two frequent values that one row holds."""
+    rng = np.random.default_rng(seed)
+    names = rng.choice(["Anna Berg", "Ola Nordmann", "Kari Lie", "Per Moe"], rows).astype(object)
+    salaries = np.round(rng.normal(50_000, 9_000, rows))
+    days = [dt.date(2020, 1, 1) + dt.timedelta(int(day)) for day in rng.integers(0, 700, rows)]
+    numbers = rng.permutation(10**7)[:rows]
+    phones = [f"+47 9{n // 10**5:02} {n // 1000 % 100:02} {n % 1000:03}" for n in numbers]
+    city = rng.choice(["Oslo", "Bergen", "Bodo"], rows).astype(object)
+    country = np.where(city == "Bodo", "north", "south").astype(object)
+    names[0], salaries[1], days[2], days[3] = NAME, SALARY, FIRST, LAST
+    phones[4] = phones[5] = PHONE
+    city[6], country[6] = "Bodo", "south"
+    return pd.DataFrame(
+        {
+            "who": names, "salary": salaries, "day": days, "phone": phones,
+            "city": city, "country": country,
+        }
+    )  # fmt: skip
