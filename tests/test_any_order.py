@@ -42,6 +42,16 @@ def test_a_target_comes_last_in_half_of_the_rows():
     assert torch.equal(orders.sort(1).values, torch.arange(4).expand(6000, 4))
 
 
+def test_computed_columns_come_after_all_others_in_every_second_row():
+    order = ColumnOrder(first=(0,), last=2, late=(4,), computed=(1,))
+    orders = draw_orders((6000, 6), generator(), order)
+    generated = orders[::2]
+    assert (generated[:, 0] == 0).all()
+    assert {tuple(middle) for middle in generated[:, 1:3].tolist()} == {(3, 5), (5, 3)}
+    assert (generated[:, 3:] == torch.tensor([4, 2, 1])).all()
+    assert (orders[1::2, -1] == 1).float().mean() == pytest.approx(1 / 6, abs=0.02)
+
+
 def test_what_lies_beyond_a_rows_end_is_never_seen(monkeypatch):
     """Rows of different lengths share one cache; memory that was not written may hold anything."""
     prompt = torch.full((60, 4), MASK)

@@ -22,7 +22,8 @@ from tests.tables import mixed_frame
 WIDTH, HEIGHT = 80, 24
 COMMAND = [sys.executable, "-m", "tabmt.cli", "fit", "people.csv", "-o", "people.tabmt",
            "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "64",
-           "--threads", "1", "--steps", "400", "--eval-every", "20"]  # fmt: skip
+           "--threads", "1", "--steps", "400", "--eval-every", "20",
+           "--patience", "50"]  # fmt: skip
 BAR = re.compile(r"[━╸╺]{12}")
 BAR_ROW = re.compile(
     BAR.pattern + r"( step \d+  loss \d+\.\d+(  validation \d+\.\d+)?  [\d.]+ (s|min) left)?"

@@ -513,7 +513,8 @@ def test_conditions_that_exclude_one_another_are_an_error_with_their_probability
     rows = 300
     x = np.arange(rows) % 2 * 20 + np.arange(rows) % 12
     pair = pd.DataFrame({"x": x, "y": x, "z": np.arange(rows) % 3})
-    settings = {"steps": 120, "warmup": 5, "learning_rate": 1e-2, "smoothing": 0.0}
+    settings = {"steps": 120, "warmup": 5, "learning_rate": 1e-2, "smoothing": 0.0,
+                "find_rules": False}  # fmt: skip
     fitted = TabMT(**TINY | settings).fit(pair)
     assert len(fitted.sample(50, seed=0, where={"x": between(high=9), "y": between(high=9)})) == 50
     with pytest.raises(UserError) as error:
