@@ -17,6 +17,7 @@ from tabmt.cli import main
 from tabmt.config import PAPER, CodecConfig
 from tabmt.data.infer import infer_schema
 from tabmt.data.relations import find
+from tabmt.model.fitted_model import order_of_training
 from tests.conftest import TINY
 from tests.prompted import p_value
 
@@ -308,6 +309,22 @@ def test_a_rule_that_is_removed_from_the_schema_file_stays_removed(tmp_path):
 @pytest.fixture(scope="module", params=["any-order", "masked"])
 def model(request) -> TabMT:
     return TabMT(steps=60, network=request.param, **TINY).fit(flats())
+
+
+def test_what_rules_compute_comes_last_in_training(model):
+    fitted = model.model_
+    order = order_of_training(fitted.codec, fitted.card.settings, fitted.rules)
+    index = fitted.codec.token_index
+    assert set(order.computed) == {index["living"], index["country"]}
+    assert order.late == ()
+
+
+def test_of_a_sum_that_may_be_missing_only_that_is_drawn():
+    frame = flats()
+    frame.loc[::7, "living"] = np.nan
+    fitted = TabMT(steps=0, **TINY).fit(frame).model_
+    order = order_of_training(fitted.codec, fitted.card.settings, fitted.rules)
+    assert order.late == (fitted.codec.token_index["living"],)
 
 
 def test_generated_rows_satisfy_what_was_found(model):

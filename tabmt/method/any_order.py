@@ -35,8 +35,10 @@ def draw_orders(
     """
     noise = torch.rand(shape, generator=generator, device=generator.device)
     noise[::2, list(column_order.first)] -= 1.0
+    noise[::2, list(column_order.late)] += 1.0
     if column_order.last is not None:
         noise[::2, column_order.last] = 2.0
+    noise[::2, list(column_order.computed)] += 3.0
     return noise.argsort(1)
 
 

@@ -8,10 +8,17 @@ MANY_CODES = 1000
 
 @dataclass(frozen=True)
 class ColumnOrder:
-    """Columns that come first or last in every order; the others come at random between them."""
+    """Columns that come first or last in every order; the others come at random between them.
+
+    Columns that rules compute from others are not drawn, so what is drawn never sees them: in
+    training they come after all others. If only whether their value is missing is drawn, they come
+    late, before the last column.
+    """
 
     first: tuple[int, ...] = ()
     last: int | None = None
+    late: tuple[int, ...] = ()
+    computed: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, sizes: Sequence[int], *, target: int | None, large_first: bool) -> "ColumnOrder":

@@ -35,7 +35,7 @@ from tabmt.model.fitted_model import (
     FittedModel,
     check_buffers,
     new_network,
-    order_of_columns,
+    order_of_training,
 )
 from tabmt.model.model_card import ModelCard, Settings
 from tabmt.rules.computed import computable
@@ -75,7 +75,7 @@ def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedMod
     settings = _settings(values, dataset, options.continue_from)
     encoded = _encode(dataset, settings, seed, options)
     codec, tokens, rules = encoded.codec, encoded.tokens, encoded.rules
-    column_order = order_of_columns(codec, settings)
+    column_order = order_of_training(codec, settings, rules)
     _check_codec(codec)
     before = options.continue_from
     temperatures = {} if before is None else before.card.temperatures

@@ -1,5 +1,6 @@
 """A fitted model: the codec, the network, the rules and the card. Tables and tensors meet here."""
 
+import dataclasses
 from dataclasses import dataclass, field
 
 import torch
@@ -13,6 +14,7 @@ from tabmt.method.embedding import Field, smoothing_bytes
 from tabmt.method.networks import Network, build_network
 from tabmt.model.model_card import ModelCard, Settings
 from tabmt.rules.enforce import RuleSet
+from tabmt.rules.found_rules import FoundRules
 from tabmt.seeds import derive
 
 MOST_BUFFERS = 2**31  # bytes that a network may hold besides its weights
@@ -42,6 +44,16 @@ def order_of_columns(codec: TableCodec, settings: Settings) -> ColumnOrder:
         target=target if generation.target_last else None,
         large_first=generation.large_columns_first,
     )
+
+
+def order_of_training(codec: TableCodec, settings: Settings, rules: RuleSet) -> ColumnOrder:
+    """The same for training, which also has a place for columns that rules compute: half of its
+    orders are those in which rows without conditions are generated."""
+    order = order_of_columns(codec, settings)
+    found = FoundRules.of(rules, codec, conditioned=(), allow_missing=True)
+    if found is None:
+        return order
+    return dataclasses.replace(order, late=found.last, computed=found.leave)
 
 
 def new_network(codec: TableCodec, config: NetworkConfig, seed: int) -> Network:
