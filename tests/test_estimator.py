@@ -365,7 +365,7 @@ def test_a_damaged_model_gets_a_sentence(fitted, tmp_path):
     with pytest.raises(ModelFileError) as error:
         TabMT.load(tmp_path / "format")
     assert str(error.value) == (
-        f"{str(tmp_path / 'format')!r} has format 9, but this version of TabMT reads format 4. "
+        f"{str(tmp_path / 'format')!r} has format 9, but this version of TabMT reads format 5. "
         "Load it with the version that wrote it, or fit again."
     )
 

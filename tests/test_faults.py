@@ -94,7 +94,7 @@ def test_a_file_of_an_older_format_is_named_as_such(fitted, tmp_path):
     with pytest.raises(UserError) as error:
         TabMT.load(tmp_path / "old.tabmt")
     assert str(error.value) == (
-        f"{str(tmp_path / 'old.tabmt')!r} has format 3, but this version of TabMT reads format 4. "
+        f"{str(tmp_path / 'old.tabmt')!r} has format 3, but this version of TabMT reads format 5. "
         "Load it with the version that wrote it, or fit again."
     )
 

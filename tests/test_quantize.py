@@ -219,6 +219,8 @@ def test_a_bin_that_is_full_of_atoms_does_not_hang():
         knot_bin=np.array([0, 0]),
         knot_share=np.array([0.0, 1.0]),
         knot_value=np.array([0.5, 3.5]),
+        round_steps=np.zeros(0),
+        round_shares=np.zeros(0),
         continuous=False,
     )
     drawn = full.decode(np.array([2] * 10), np.random.default_rng(0), "inside")

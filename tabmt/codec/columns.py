@@ -231,7 +231,10 @@ class NumericCodec(ColumnCodec):
     codes: Quantized
 
     kind = "numeric"
-    ARRAYS: ClassVar = ("centres", "atom", "edges", "knot_bin", "knot_share", "knot_value")
+    ARRAYS: ClassVar = (
+        "centres", "atom", "edges", "knot_bin", "knot_share", "knot_value", "round_steps",
+        "round_shares",
+    )  # fmt: skip
 
     @property
     def size(self) -> int:
@@ -458,6 +461,7 @@ class NumericCodec(ColumnCodec):
         require(codes.size > 0, "a column of numbers has no codes")
         _check_order(codes)
         _check_range(grid, codes)
+        _check_round(codes)
         return cls(grid, codes)
 
 
@@ -472,6 +476,24 @@ def _check_order(codes: Quantized) -> None:
     require(bool((position[1:] >= position[:-1]).all()), "the shares of knots do not ascend")
     atoms = codes.centres[codes.atom]
     require(bool((atoms[1:] > atoms[:-1]).all()), "a number has two codes")
+
+
+def _check_round(codes: Quantized) -> None:
+    """Steps are multiples of one another, and each bin has shares of those that lie in it."""
+    steps, shares = codes.round_steps, codes.round_shares
+    bins = max(0, len(codes.edges) - 1)
+    require(len(shares) == bins * len(steps), "the shares of steps do not fit the bins")
+    if len(steps) == 0:
+        return
+    require(not codes.continuous, "continuous numbers have no steps")
+    require(bool(np.isfinite(steps).all()) and steps[0] == 1, "the steps do not begin with 1")
+    require(bool((steps[1:] > steps[:-1]).all()), "the steps do not ascend")
+    require(not (steps[1:] % steps[:-1]).any(), "a step is no multiple of the one before")
+    require(bool(((shares >= 0) & (shares <= 1)).all()), "a share is not between 0 and 1")
+    rounded = codes.round_numbers
+    assert rounded is not None
+    require(bool(np.allclose(rounded.shares.sum(1), 1.0)), "the shares of steps do not add up")
+    require(rounded.fits, "a bin has no number of a step that it draws")
 
 
 def _check_range(grid: Grid, codes: Quantized) -> None:
@@ -932,6 +954,7 @@ def fit_codec(typed: TypedColumn, config: CodecConfig, seed: int) -> ColumnCodec
                 seed=seed,
                 protect=config.protect,
                 shared=config.shared_values == "codes",
+                find_round=column.time_step is None and grid.offset == 0,
             )
             return NumericCodec(grid, codes)
 

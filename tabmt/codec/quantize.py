@@ -5,10 +5,12 @@ other values fall into bins. A bin stores the shape of its values as a few knots
 distribution. With protection (data/protection.py), atoms are values that enough rows hold, and
 every other number that is stored is an average of as many rows, so that none can be solved for;
 rare numbers beyond the ends are moved inside. Without it, knots and inner edges are half-way
-between two neighbouring values, and the ends are exact. Works on the units of data/units.py: it
+between two neighbouring values, and the ends are exact. How round the numbers of a bin are is in
+round_numbers.py. Works on the units of data/units.py: it
 sees neither types nor missing values.
 """
 
+import dataclasses
 import warnings
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +21,11 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from tabmt.codec.round_numbers import RoundNumbers, find_round_numbers
 from tabmt.config import Decode, Quantizer
 from tabmt.data.protection import Protection, has_single_values
 
+Members = list[tuple[np.ndarray, np.ndarray]]  # the values of each bin, and how many rows hold them
 # "centre" is the exact centre where the column's type can hold it, "rounded" its nearest grid
 # value.
 How = Decode | Literal["rounded"]
@@ -34,6 +38,7 @@ SHARED_ROWS = 20  # a value that so many rows share may be an atom ...
 MOST_SHARED = 900  # ... unless there would be more than this ...
 STANDS_OUT = 4.0  # ... if it has this many times the rows of the values around it
 LEAST_ATOM_ROWS = 5  # a value that fewer rows hold shares a bin with others
+EVEN_POINTS = 200  # of a bin's distribution, which say how round it is by itself
 BIN_ROWS = 2  # times `protect`: the rows that a protected bin has at least
 TAIL = (
     3.5  # how far a protected end may lie beyond the rows of its average, in typical excesses ...
@@ -55,6 +60,8 @@ class Quantized:
     knot_bin: np.ndarray  # (knots,) int64: the bin of each knot, ascending
     knot_share: np.ndarray  # (knots,) float64: share of the bin's mass below the knot, 0 to 1
     knot_value: np.ndarray  # (knots,) float64, ascending within a bin
+    round_steps: np.ndarray  # (S,) float64, of RoundNumbers; empty if all numbers are alike
+    round_shares: np.ndarray  # (bins * S,) float64
     continuous: bool
 
     @property
@@ -95,6 +102,8 @@ class Quantized:
             knot_bin=none.astype(np.int64),
             knot_share=none,
             knot_value=none,
+            round_steps=none,
+            round_shares=none,
             continuous=self.continuous,
         )
 
@@ -167,13 +176,36 @@ class Quantized:
     def _bin_of_code(self) -> np.ndarray:
         return np.asarray(np.cumsum(~self.atom) - 1)
 
+    @cached_property
+    def round_numbers(self) -> RoundNumbers | None:
+        """How round the numbers of each bin are; None if no more than by chance."""
+        if len(self.round_steps) == 0:
+            return None
+        first, last = zip(*_grid_ends(self.edges), strict=True)
+        return RoundNumbers(
+            steps=self.round_steps,
+            shares=self.round_shares.reshape(-1, len(self.round_steps)),
+            first=np.array(first),
+            last=np.array(last),
+            atoms=self.centres[self.atom],
+        )
+
     def _positions(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where intervals begin and end, as bin + share of the bin's mass below."""
         if len(self.knot_value) == 0:
             return np.zeros(len(low)), np.zeros(len(low))
+        if (rounded := self.round_numbers) is not None:
+            begin, end = (np.searchsorted(self.edges[1:-1], at, side="right") for at in (low, high))
+            return (
+                begin + rounded.mass_below(begin, low, self._below, included=False),
+                end + rounded.mass_below(end, high, self._below, included=True),
+            )
         if not self.continuous:  # a grid value stands for the interval of half a step around it
             low, high = np.ceil(low) - 0.5, np.floor(high) + 0.5
         return self._position(low, "left"), self._position(high, "right")
+
+    def _below(self, points: np.ndarray) -> np.ndarray:
+        return self._position(points, "left")
 
     def _position(self, points: np.ndarray, side: Literal["left", "right"]) -> np.ndarray:
         # Several knots of one value are a jump: "left" is below it, "right" above.
@@ -214,23 +246,43 @@ class Quantized:
             return units
         # PAPER-DIFF decode: the paper returns cluster centres (section 3). We draw inside the bin,
         # because a table of centres is easily told from a real one.
-        draws = rng.random(len(bins))
-        if low is None or high is None:
-            draws = bins + draws
-        else:
-            begin, end = (at.clip(bins, bins + 1) for at in self._positions(low, high))
-            draws = begin + draws * np.maximum(end - begin, 0.0)
-        position = self.knot_bin + self.knot_share
-        right = np.searchsorted(position, draws, side="right")
-        right = np.minimum(right, len(position) - 1)
-        left = right - 1
-        width = position[right] - position[left]
-        share = np.where(width > 0, (draws - position[left]) / np.where(width > 0, width, 1), 0)
-        values = self.knot_value[left] * (1 - share) + self.knot_value[right] * share
-        if not self.continuous:
+        draws, steps = self._draw_positions(bins, rng, low, high)
+        values = self._values_at(draws)
+        if self.round_numbers is not None:
+            values = self.round_numbers.snap(values, bins, steps)
+        elif not self.continuous:
             values = np.floor(values + 0.5)
         units[drawn] = self._keep_in_bin(values, bins, low, high)
         return units
+
+    def _values_at(self, positions: np.ndarray) -> np.ndarray:
+        """The points at some positions, given as bin + share of the bin's mass below."""
+        position = self.knot_bin + self.knot_share
+        right = np.searchsorted(position, positions, side="right")
+        right = np.minimum(right, len(position) - 1)
+        left = right - 1
+        width = position[right] - position[left]
+        share = np.where(width > 0, (positions - position[left]) / np.where(width > 0, width, 1), 0)
+        return np.asarray(self.knot_value[left] * (1 - share) + self.knot_value[right] * share)
+
+    def _draw_positions(
+        self,
+        bins: np.ndarray,
+        rng: np.random.Generator,
+        low: np.ndarray | None,
+        high: np.ndarray | None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Where each number lies, as bin + share of the bin's mass below, and its step."""
+        rounded, steps = self.round_numbers, np.zeros(len(bins), np.int64)
+        begin, end = bins.astype(np.float64), bins + 1.0
+        if low is not None and high is not None:
+            if rounded is not None:
+                steps, begin, end = rounded.draw_steps_within(bins, low, high, self._below, rng)
+            else:
+                begin, end = (at.clip(bins, bins + 1) for at in self._positions(low, high))
+        elif rounded is not None:
+            steps = rounded.draw_steps(bins, rng)
+        return begin + rng.random(len(bins)) * np.maximum(end - begin, 0.0), steps
 
     def _keep_in_bin(
         self,
@@ -275,11 +327,13 @@ def quantize(
     seed: int,
     protect: int = 0,
     shared: bool = False,
+    find_round: bool = False,
 ) -> Quantized:
     """Find the codes of a column of numbers without missing values; infinities become atoms.
 
     With `protect`, only what so many rows share is stored; there must be twice as many of them.
-    With `shared`, values that many rows share are atoms beyond `max_bins`.
+    With `shared`, values that many rows share are atoms beyond `max_bins`. With `find_round`,
+    numbers are drawn as round as those of the column; zero must be a unit.
     """
     values, counts = np.unique(units, return_counts=True)
     # PAPER-DIFF protect: the paper stores what K-Means finds, whoever holds it.
@@ -309,7 +363,14 @@ def quantize(
         groups = [group for group in groups if not atom[group[0]]]
     between_centres = quantizer == "plain-kmeans"
     return _assemble(
-        values, counts, atom, groups, continuous, protection, between_centres=between_centres
+        values,
+        counts,
+        atom,
+        groups,
+        continuous,
+        protection,
+        between_centres=between_centres,
+        find_round=find_round and not continuous,
     )
 
 
@@ -456,6 +517,7 @@ def _assemble(
     protection: Protection | None,
     *,
     between_centres: bool = False,
+    find_round: bool = False,
 ) -> Quantized:
     atoms = values[atom]
     if protection is not None and groups:
@@ -468,10 +530,7 @@ def _assemble(
         size = _size(values)
         centres = [_mean(own / size, rows) * size for own, rows in members]
         edges = _edges(members, centres if between_centres else None)
-    ends_of = [(edges[b], edges[b + 1]) for b in range(len(members))]
-    if not continuous:  # the first and last grid values of each bin
-        ends_of = [(np.ceil(low), np.ceil(high) - 1) for low, high in ends_of]
-        ends_of[-1:] = [(low, np.floor(edges[-1])) for low, _ in ends_of[-1:]]
+    ends_of = list(pairwise(edges)) if continuous else _grid_ends(edges)
     knots = [
         _without_atoms(*_knots(own, rows, ends, continuous, protection), *ends, atoms, continuous)
         for (own, rows), ends in zip(members, ends_of, strict=True)
@@ -479,18 +538,36 @@ def _assemble(
     every = np.concatenate([atoms, centres])
     order = np.argsort(every, kind="stable")
     lengths = [len(value) for _, value in knots]
-    return Quantized(
+    codes = Quantized(
         centres=every[order] + 0.0,  # minus zero becomes zero
         atom=(np.arange(len(every)) < len(atoms))[order],
         edges=edges,
         knot_bin=np.repeat(np.arange(len(members)), lengths),
         knot_share=np.concatenate([share for share, _ in knots] or [np.zeros(0)]),
         knot_value=np.concatenate([value for _, value in knots] or [np.zeros(0)]),
+        round_steps=np.zeros(0),
+        round_shares=np.zeros(0),
         continuous=continuous,
     )
+    return _with_round_numbers(codes, members) if find_round and members else codes
 
 
-Members = list[tuple[np.ndarray, np.ndarray]]  # the values of each bin, and how many rows hold them
+def _with_round_numbers(codes: Quantized, members: Members) -> Quantized:
+    """The same codes, drawn as round as the values of their bins, if these are not round by
+    chance."""
+    even = (np.arange(EVEN_POINTS) + 0.5) / EVEN_POINTS
+    points = codes._values_at(np.arange(len(members))[:, None] + even)  # (bins, points)
+    found = find_round_numbers(members, _grid_ends(codes.edges), codes.centres[codes.atom], points)
+    if found is None:
+        return codes
+    return dataclasses.replace(codes, round_steps=found.steps, round_shares=found.shares.flatten())
+
+
+def _grid_ends(edges: np.ndarray) -> list[tuple[float, float]]:
+    """The first and the last grid value of each bin."""
+    ends = [(np.ceil(low), np.ceil(high) - 1) for low, high in pairwise(edges)]
+    ends[-1:] = [(low, np.floor(edges[-1])) for low, _ in ends[-1:]]
+    return ends
 
 
 def _edges(members: Members, centres: list[float] | None) -> np.ndarray:

@@ -35,7 +35,7 @@ from tabmt.rules.enforce import RuleSet, parse_rules
 from tabmt.tokens import MASK
 from tabmt.writing import replacing
 
-FORMAT = 4
+FORMAT = 5
 CHECKSUM_BYTES = 32
 BLOCK_BYTES = 2**20  # read at a time for the checksum
 MOST_HEADER = 2**26  # the metadata, and a line for each tensor

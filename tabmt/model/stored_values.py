@@ -132,8 +132,9 @@ class FileContent:
 
     @cached_property
     def _shares(self) -> np.ndarray:
-        """The shares of mass below knots: fractions of counts, which come from no value."""
-        shares = [t.numpy() for name, t in self._file[1].items() if name.endswith("knot_share")]
+        """Shares of mass below knots, and of round numbers: they come from no value."""
+        ends = ("knot_share", "round_shares")
+        shares = [t.numpy() for name, t in self._file[1].items() if name.endswith(ends)]
         return np.concatenate(shares) if shares else np.zeros(0)
 
     @cached_property
