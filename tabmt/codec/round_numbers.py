@@ -183,7 +183,7 @@ def find_round_numbers(
     )
     prior = PRIOR_ROWS * counts.sum(0) / rows.sum()
     of_bins = np.empty((len(members), len(steps)))
-    for group in _groups(rows):
+    for group in neighbours(rows):
         by_chance = np.average(chance[group], axis=0, weights=rows[group])
         of_bins[group] = drawn_shares(counts[group].sum(0) + prior, by_chance)
     found = RoundNumbers(steps.astype(np.float64), of_bins, first, last, atoms)
@@ -225,7 +225,7 @@ def drawn_shares(multiples: np.ndarray, chance: np.ndarray) -> np.ndarray:
     return np.asarray(shares / shares.sum())
 
 
-def _groups(rows: np.ndarray) -> list[np.ndarray]:
+def neighbours(rows: np.ndarray) -> list[np.ndarray]:
     """Neighbouring bins that have enough rows together."""
     groups: list[list[int]] = [[]]
     held = 0.0

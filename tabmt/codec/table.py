@@ -9,7 +9,7 @@ codec alone returns them. Nothing here knows about networks.
 
 import dataclasses
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,8 +21,15 @@ from tabmt.codec.columns import (
     Bounds,
     CodedColumn,
     Decoding,
+    NumericCodec,
     codec_from_parts,
     fit_codec,
+)
+from tabmt.codec.equal_numbers import (
+    EqualNumbers,
+    find_equal_numbers,
+    same_grid,
+    units_of,
 )
 from tabmt.codec.quantize import How
 from tabmt.config import CodecConfig
@@ -44,6 +51,8 @@ from tabmt.tokens import MASK, TokenStore, pack
 
 log = logging.getLogger(__name__)
 
+EQUAL_TO, EQUAL_SHARES = "equal_to", "equal_shares"  # in the parts of a codec
+
 
 @dataclass(frozen=True)
 class ScoredCells:
@@ -61,6 +70,7 @@ class TableCodec:
 
     schema: Schema
     coded: tuple[CodedColumn, ...]
+    equal: tuple[EqualNumbers, ...] = ()
 
     @classmethod
     def fit(
@@ -76,7 +86,36 @@ class TableCodec:
         return cls(Schema(tuple(one.column for one in coded), source, dict(rules)), coded)
 
     def with_rules(self, rules: SchemaRules) -> "TableCodec":
-        return TableCodec(self.schema.with_rules(rules), self.coded)
+        return dataclasses.replace(self, schema=self.schema.with_rules(rules))
+
+    def with_equal_numbers(
+        self, typed: Callable[[str], TypedColumn], leave: Collection[str]
+    ) -> "TableCodec":
+        """The same codec with what is found in the columns of a table, or of some of its rows."""
+        found = find_equal_numbers(self.coded, typed, leave)
+        for one in found:
+            log.info(
+                "%r often has the number of %r, and will in generated rows", one.column, one.other
+            )
+        return dataclasses.replace(self, equal=found)
+
+    @cached_property
+    def _equal_to(self) -> dict[str, EqualNumbers]:
+        return {one.column: one for one in self.equal}
+
+    @cached_property
+    def _others_first(self) -> list[CodedColumn]:
+        """All columns, each after the one whose numbers it may have."""
+        ordered: dict[str, CodedColumn] = {}
+
+        def add(name: str) -> None:
+            if name in self._equal_to and name not in ordered:
+                add(self._equal_to[name].other)
+            ordered[name] = self[name]
+
+        for coded in self.coded:
+            add(coded.name)
+        return list(ordered.values())
 
     @cached_property
     def token_columns(self) -> list[CodedColumn]:
@@ -179,13 +218,34 @@ class TableCodec:
         for index, coded in enumerate(self.token_columns):
             own = typed.columns[coded.name]
             codes, is_unseen = coded.encode(own)
-            shares, impossible = coded.codec.log_shares(own.known, codes[own.is_known])
+            shares, impossible = self._log_shares(coded, codes, typed.columns)
             is_unseen[own.is_known] |= impossible
             log_shares[own.is_known, index] = shares
             log_shares[is_unseen, index] = 0.0
             tokens[:, index] = np.where(is_unseen, MASK, codes)
             unseen[:, index] = is_unseen
         return ScoredCells(tokens, unseen, log_shares, changed)
+
+    def _log_shares(
+        self, coded: CodedColumn, codes: np.ndarray, typed: Mapping[str, TypedColumn]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Log of the share that the known values of a column have of their codes, given the numbers
+        of the column whose numbers it may have; and which have none."""
+        own = typed[coded.name]
+        alone = coded.codec.log_shares(own.known, codes[own.is_known])
+        equal, numeric = self._equal_to.get(coded.name), coded.codec.numeric
+        if equal is None or numeric is None:
+            return alone
+        other = units_of(_numeric(self[equal.other]), typed[equal.other])[own.is_known]
+        shares, impossible = alone
+        mass = equal.mass(
+            numeric,
+            codes[own.is_known],
+            numeric.grid.units(own.known),
+            other,
+            np.where(impossible, 0.0, np.exp(shares)),
+        )
+        return np.log(np.maximum(mass, 1e-300)), mass <= 0
 
     def check_columns(self, names: list[str], *, all_of_them: bool = True) -> None:
         """Refuse a table with columns that the model does not know, or without some it does."""
@@ -218,15 +278,22 @@ class TableCodec:
 
         `within` bounds the numbers of some columns, in units.
         """
-        arrays = []
-        for coded in self.coded:
+        arrays: dict[str, pa.Array] = {}
+        for coded in self._others_first:
             codes = np.zeros(len(tokens), np.int64)
             if coded.has_tokens:
                 codes = tokens[:, self.token_index[coded.name]]
             rng = numpy_stream(seed, "decode", coded.name, first_row)
             bounds = None if within is None else within.get(coded.name)
-            arrays.append(coded.decode(codes, Decoding(rng, how, bounds, first_row, seed)))
-        return pa.Table.from_arrays(arrays, schema=self.schema.arrow)
+            equal = self._equal_to.get(coded.name)
+            if equal is not None and bounds is None and how == "inside":
+                other = self[equal.other]
+                typed = parse_column(pa.chunked_array([arrays[other.name]]), other.column)
+                bounds = equal.draw(_numeric(coded), codes, units_of(_numeric(other), typed), rng)
+            arrays[coded.name] = coded.decode(codes, Decoding(rng, how, bounds, first_row, seed))
+        return pa.Table.from_arrays(
+            [arrays[name] for name in self.schema.names], schema=self.schema.arrow
+        )
 
     # --- on disk ---------------------------------------------------------------------------
 
@@ -247,6 +314,9 @@ class TableCodec:
         for index, coded in enumerate(self.coded):
             own, entry = coded.codec.to_parts()
             arrays |= {f"{index}.{key}": array for key, array in own.items()}
+            if (equal := self._equal_to.get(coded.name)) is not None:
+                arrays[f"{index}.{EQUAL_SHARES}"] = equal.shares
+                entry = {**entry, EQUAL_TO: equal.other}
             entries.append(entry)
         return arrays, entries
 
@@ -264,9 +334,14 @@ class TableCodec:
         for name, array in arrays.items():
             index, _, key = name.partition(".")
             by_column.setdefault(index, {})[key] = array
-        coded = []
+        coded: list[CodedColumn] = []
+        equal = []
         for number, (column, entry) in enumerate(zip(schema.columns, entries, strict=True)):
             own = by_column.pop(str(number), {})
+            if isinstance(entry, Mapping) and EQUAL_TO in entry:
+                require(EQUAL_SHARES in own, "the shares of equal numbers are missing")
+                equal.append(EqualNumbers(column.name, entry[EQUAL_TO], own.pop(EQUAL_SHARES)))
+                entry = {key: value for key, value in entry.items() if key != EQUAL_TO}
             codec = codec_from_parts(own, entry)
             kind = "numeric" if column.kind == "datetime" else column.kind
             require(
@@ -275,7 +350,34 @@ class TableCodec:
             )
             coded.append(CodedColumn(column, codec))
         require(not by_column, "there are arrays of unknown columns")
-        return cls(schema, tuple(coded))
+        codec_of_table = cls(schema, tuple(coded), tuple(equal))
+        codec_of_table._check_equal()
+        return codec_of_table
+
+    def _check_equal(self) -> None:
+        """See that columns are equal to others of the same kind, and without a circle."""
+        for one in self.equal:
+            require(
+                isinstance(one.other, str) and one.other in self.schema.names,
+                "a column is equal to an unknown one",
+            )
+            own, other = self[one.column].codec.numeric, self[one.other].codec.numeric
+            require(own is not None and other is not None, "equal columns are no numbers")
+            assert own is not None and other is not None
+            require(same_grid(own, other), "equal columns have different units")
+            shares = one.shares
+            require(shares.shape == (own.size,), "the shares of equal numbers do not fit")
+            require(shares.dtype.kind == "f", "the shares of equal numbers are no numbers")
+            require(bool(((shares >= 0) & (shares <= 1)).all()), "a share is not between 0 and 1")
+            name, steps = one.other, 0
+            while name in self._equal_to and steps <= len(self.equal):
+                name, steps = self._equal_to[name].other, steps + 1
+            require(steps <= len(self.equal), "equal columns form a circle")
+
+
+def _numeric(coded: CodedColumn) -> NumericCodec:
+    assert coded.codec.numeric is not None
+    return coded.codec.numeric
 
 
 def fit_column(typed: TypedColumn, config: CodecConfig, seed: int) -> CodedColumn:

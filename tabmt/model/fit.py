@@ -18,10 +18,10 @@ from tabmt.codec.resolution import codes_detector_auc
 from tabmt.codec.table import TableCodec, log_protection
 from tabmt.config import CodecConfig, Engine, TrainConfig
 from tabmt.data.dataset import Dataset
-from tabmt.data.infer import Inference, check_not_empty
+from tabmt.data.infer import SAMPLED_ROWS, Inference, check_not_empty
 from tabmt.data.overrides import read_overrides
 from tabmt.data.protection import least_rows
-from tabmt.data.typed_columns import TypedTable
+from tabmt.data.typed_columns import TypedColumn, TypedTable, parse_column
 from tabmt.errors import UserError
 from tabmt.memory import available_memory
 from tabmt.method import devices
@@ -108,6 +108,11 @@ class Encoded:
     folder: TemporaryFolder | None = None  # in which the tokens are, as long as they are used
     codes_detector_auc: float | None = None  # see codec/resolution.py
 
+    def with_equal_numbers(self, typed: Callable[[str], TypedColumn]) -> "Encoded":
+        """With the columns that often have the number of another one; rules decide theirs."""
+        codec = self.codec.with_equal_numbers(typed, leave=self.rules.columns())
+        return dataclasses.replace(self, codec=codec)
+
 
 def _settings(values: Mapping[str, Any], dataset: Dataset, before: FittedModel | None) -> Settings:
     """The settings of this fit; a model that is continued keeps all but those of training."""
@@ -155,6 +160,7 @@ def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions
         options,
         settings.codec.protect,
         seed,
+        find_equal=settings.codec.find_rules,
     )
 
 
@@ -193,8 +199,10 @@ def _encode_typed(codec: TableCodec, typed: TypedTable, config: CodecConfig, see
     """The tokens and rules of a table, and what its codes alone lose."""
     tokens = codec.encode(typed, warned=set(codec.schema.names))  # log_protection says it
     encoded = _with_rules(codec, tokens, [_values(typed)], config.protect, seed)
+    if config.find_rules:
+        encoded = encoded.with_equal_numbers(typed.columns.__getitem__)
     computed = {step.target for step in computable(encoded.rules, codec).values()}
-    auc = codes_detector_auc(codec, typed, leave=computed, seed=seed)
+    auc = codes_detector_auc(encoded.codec, typed, leave=computed, seed=seed)
     if auc is not None:
         log.info("a detector tells real rows from the same rows redrawn from codes with %.2f", auc)
     return dataclasses.replace(encoded, codes_detector_auc=auc)
@@ -213,7 +221,13 @@ def _encode_more(dataset: Dataset, before: FittedModel, options: FitOptions) -> 
         return Encoded(before.codec, before.codec.encode(typed), before.rules)
     card = before.card
     encoded = _encode_large(
-        dataset, lambda: before.codec, {}, options, card.settings.codec.protect, card.seed
+        dataset,
+        lambda: before.codec,
+        {},
+        options,
+        card.settings.codec.protect,
+        card.seed,
+        find_equal=False,
     )
     return dataclasses.replace(encoded, rules=before.rules)
 
@@ -225,6 +239,8 @@ def _encode_large(
     options: FitOptions,
     protect: int,
     seed: int,
+    *,
+    find_equal: bool,
 ) -> Encoded:
     """A table larger than memory, encoded into a folder by the first of several processes."""
     group = Group.current()
@@ -251,6 +267,11 @@ def _encode_large(
     names = {name for rule in codec.schema.rules for name in codec.schema.names}
     pieces = ({n: part.column(n) for n in names} for part in dataset.fragments())
     encoded = _with_rules(codec, tokens, pieces if codec.schema.rules else [], protect, seed)
+    if find_equal:
+        some = dataset.sample(SAMPLED_ROWS)
+        encoded = encoded.with_equal_numbers(
+            lambda name: parse_column(some.column(name), codec[name].column)
+        )
     return dataclasses.replace(encoded, folder=temporary)
 
 
