@@ -221,7 +221,7 @@ DRIVER = """
 from tabmt import TabMT
 from tabmt.model.generate import BATCH_ROWS
 TabMT.load("m.tabmt").sample_to(
-    "rows", 30 * BATCH_ROWS, seed=5, file_rows=BATCH_ROWS, engine="ray"
+    "rows", 15 * BATCH_ROWS, seed=5, file_rows=BATCH_ROWS, engine="ray"
 )
 """
 
@@ -239,8 +239,8 @@ def test_a_driver_that_is_killed_can_be_continued(model, tmp_path):
             time.sleep(0.05)
         os.killpg(driver.pid, signal.SIGKILL)  # with all that it has started
     whole = {path: path.stat().st_mtime_ns for path in folder.glob("part-*")}
-    assert 2 <= len(whole) < 30
-    rows = 30 * BATCH_ROWS
+    assert 2 <= len(whole) < 15
+    rows = 15 * BATCH_ROWS
     assert model.sample_to(folder, rows, seed=5, file_rows=BATCH_ROWS) == rows
     assert all(path.stat().st_mtime_ns == then for path, then in whole.items())
     pd.testing.assert_frame_equal(read(folder).reset_index(drop=True), model.sample(rows, seed=5))

@@ -346,8 +346,8 @@ def test_evaluation_and_searches():
     front = pareto(model, train, valid, "species", test=test, trials=12, workers=1,
                    catboost_settings=quick)  # fmt: skip
     fixed = {**{k: v for k, v in TINY.items() if k not in ("depth", "batch_size", "find_rules")},
-             "steps": 20}  # fmt: skip
-    tuned = tune(train, "species", valid=valid, trials=3, space="paper", objective="likelihood",
+             "steps": 5}  # fmt: skip
+    tuned = tune(train, "species", valid=valid, trials=2, space="paper", objective="likelihood",
                  fixed=fixed, workers=1)  # fmt: skip
     check("searches", {
         "scores": plain({old_name(score): score.value for score in found.scores}),

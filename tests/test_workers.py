@@ -67,7 +67,7 @@ def test_each_requested_trial_is_done_by_one_worker(tmp_path: Path, storage):
     trial_storage.request_trials(
         job.location.open(), "number", {x: {"x": x} for x in requested(64)}
     )
-    workers.run(job, trials=64, seconds=None, workers=4, seed=0)
+    workers.run(job, trials=64, seconds=None, workers=3, seed=0)
     trials = job.location.open().trials
     assert {trial.state.name for trial in trials} == {"COMPLETE"}
     assert sorted(trial.values[0] for trial in trials) == requested(64)

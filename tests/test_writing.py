@@ -144,7 +144,7 @@ def test_temporary_folders_say_what_they_hold_and_the_next_run_removes_those_of_
 def test_sigterm_saves_a_checkpoint_from_which_the_same_model_comes(tmp_path):
     mixed_frame().to_csv(tmp_path / "people.csv", index=False)
     command = [sys.executable, "-m", "tabmt.cli", "fit", "people.csv", "-o", "m.tabmt", *TINY,
-               "--steps", "1500", "--eval-every", "10", "--checkpoint-every", "1000"]  # fmt: skip
+               "--steps", "500", "--eval-every", "10", "--checkpoint-every", "1000"]  # fmt: skip
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
             if line.startswith("step "):  # a validation check: training has begun
