@@ -132,8 +132,8 @@ class FileContent:
 
     @cached_property
     def _shares(self) -> np.ndarray:
-        """Shares of mass below knots, and of round numbers: they come from no value."""
-        ends = ("knot_share", "round_shares")
+        """Shares of mass below knots, of round numbers and of equal ones: they are no values."""
+        ends = ("knot_share", "round_shares", "equal_shares")
         shares = [t.numpy() for name, t in self._file[1].items() if name.endswith(ends)]
         return np.concatenate(shares) if shares else np.zeros(0)
 
