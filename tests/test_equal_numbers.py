@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tabmt import TabMT, between
+from tabmt.codec import equal_numbers
 from tabmt.codec.columns import Decoding
 from tabmt.codec.table import TableCodec
 from tests.conftest import TINY
@@ -142,3 +143,10 @@ def test_damaged_files_are_refused(model, change):
         arrays[f"{index}.equal_shares"] = one.shares + 1
     with pytest.raises(ValueError):
         TableCodec.from_parts(codec.schema, arrays, entries)
+
+
+def test_very_many_columns_are_not_compared_and_the_log_says_so(monkeypatch, caplog):
+    monkeypatch.setattr(equal_numbers, "MOST_COLUMNS", 2)
+    with caplog.at_level("INFO"):
+        assert codec_of(TabMT(steps=0, **TINY).fit(plots())).equal == ()
+    assert "more than 2 columns of numbers: not searched for equal ones" in caplog.text

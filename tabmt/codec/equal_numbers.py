@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 LEAST_EQUAL = 50  # rows in which two columns are equal ...
 LEAST_EQUAL_SHARE = 0.01  # ... and the share of the rows, beyond chance, for it to matter
+MOST_COLUMNS = 300  # of numbers that are compared with each other: the pairs grow with the square
 PAIRS_AT_ONCE = 4096  # of codes, to bound the memory
 PRIOR_ROWS = 50  # that count as the rows of all bins do
 
@@ -78,6 +79,9 @@ def find_equal_numbers(
     columns = {one.name: one.codec.numeric for one in coded}
     codecs = {name: own for name, own in columns.items() if own is not None and own.is_bin.any()}
     every = {name: own for name, own in columns.items() if own is not None}
+    if len(every) > MOST_COLUMNS:
+        log.info("more than %d columns of numbers: not searched for equal ones", MOST_COLUMNS)
+        return ()
     partners = {
         name: [other for other, its in every.items() if other != name and same_grid(own, its)]
         for name, own in codecs.items()
