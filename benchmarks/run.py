@@ -5,11 +5,11 @@
 
 A suite is a file in benchmarks/suites, or the path of one: tables with their minutes, generators
 with their seeds, and the scores to keep. Each run has a folder TABLE/GENERATOR-MINUTESmin-SEED in
---folder with the sample, the log and result.json, which says what was measured on which machine with
-which versions, or why it failed. A folder without its end mark is run again, one with it is not,
-so the same command resumes; two processes can share a suite. `fresh` are real validation rows, the
-rows of a perfect generator. Writes benchmarks/results/peers-SUITE.json, from which the tables of the
-docs are made (`python -m benchmarks tables`).
+--folder with the sample, the log and result.json, which says what was measured on which machine
+with which versions, or why it failed. A folder without its end mark is run again, one with it is
+not, so the same command resumes; two processes can share a suite. `fresh` are real validation rows,
+the rows of a perfect generator. Writes benchmarks/results/peers-SUITE.json, from which the tables
+of the docs are made (`python -m benchmarks tables`).
 """
 
 import argparse
@@ -127,7 +127,7 @@ class Scorer:
         return self.split.valid
 
     def score(self, rows: pd.DataFrame, metrics: Sequence[str]) -> dict[str, Any]:
-        """Scores with those of real rows, the worst attack, and a histogram of correlation errors."""
+        """Scores beside those of real rows, the worst attack, and the correlation errors."""
         if self._evaluator is None:
             split = self.split
             self._evaluator = Evaluator.of(

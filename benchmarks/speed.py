@@ -62,7 +62,7 @@ def fit_and_sample(
         options += ["--threads", str(threads), "--seed", str(seed)]
         options += ["--samples", str(arguments.samples)]
         if generator == "argn":
-            command = [argn_python(), HERE / "peers" / "argn.py", *options]
+            command = [argn_python(), "-m", "benchmarks.peers.argn", *options]
         else:
             command = [sys.executable, "-m", "benchmarks.peers.ours", *options]
             command += ["--network", generator, "--minutes", str(minutes)]

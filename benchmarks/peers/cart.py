@@ -1,10 +1,11 @@
-"""Sequential CART as in synthpop: each column drawn from the leaf of a tree of the columns before it.
+"""Sequential CART as in synthpop: a tree for each column, given the columns before it.
 
-The first column is drawn with replacement; the order is that of the table. As in synthpop, a leaf
-has at least five training rows, one of which is drawn, and trees are not pruned. Trees are those of
-scikit-learn, which splits numbers only, so the categories of a predictor are ordered by the mean of
-the response, or by the share of its most frequent category: the best order for numbers and for two
-categories. Missing values are drawn with the rows of the leaf.
+The first column is drawn with replacement, each other one from the leaf that a row falls into; the
+order is that of the table. As in synthpop, a leaf has at least five training rows, one of which is
+drawn, and trees are not pruned. Trees are those of scikit-learn, which splits numbers only, so the
+categories of a predictor are ordered by the mean of the response, or by the share of its most
+frequent category: the best order for numbers and for two categories. Missing values are drawn with
+the rows of the leaf.
 """
 
 from dataclasses import dataclass

@@ -73,14 +73,14 @@ def _running_descendants() -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def run(peer: ModuleType, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Fit, sample, and write the sample."""
+def run(peer: ModuleType, arguments: argparse.Namespace, report: dict[str, Any]) -> None:
+    """Fit, sample, write the sample, and add each to the report as soon as it is done."""
     import pandas as pd
 
     train = pd.read_parquet(arguments.train)
     meter = Meter()
     model = peer.fit(train, arguments.target, arguments.seconds, arguments.seed)
-    report: dict[str, Any] = meter.read("fit")
+    report |= meter.read("fit")
     if hasattr(peer, "about"):
         report["about"] = peer.about(model)
     meter = Meter()
@@ -90,7 +90,6 @@ def run(peer: ModuleType, arguments: argparse.Namespace) -> dict[str, Any]:
     partial = Path(f"{arguments.sample}.partial")
     sample.to_parquet(partial, index=False)
     partial.rename(arguments.sample)
-    return report
 
 
 def check(sample: Any, train: Any, rows: int) -> None:
@@ -142,7 +141,7 @@ def main() -> None:
         peer = importlib.import_module(f"benchmarks.peers.{arguments.peer}")
         report["versions"] = versions(peer.PACKAGES)
         report |= meter.read("import")
-        report |= run(peer, arguments)
+        run(peer, arguments, report)
     except Exception as error:
         traceback.print_exc()
         report["failure"] = f"{type(error).__name__}: {error}"[:500]

@@ -6,15 +6,17 @@
 
 Each peer that is a package has an environment of its own in --cache, or in the folder that the
 variable TABMT_PEERS names, or in ~/.cache/tabmt-peers. requirements/NAME.txt pins everything in it,
-dependencies included, so pip resolves nothing; its first comment says which versions matter and why.
-An installation that fails is recorded, and its peers are rows of the results that say so. `check`
+dependencies included, so pip resolves nothing; its comments say which versions matter and why. An
+installation that fails is recorded, and its peers are rows of the results that say so. `check`
 fits 300 rows in a few seconds.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -59,10 +61,10 @@ def install(environment: str, cache: Path) -> dict[str, str]:
         return found
     folder = cache / environment
     folder.mkdir(parents=True, exist_ok=True)
-    pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-deps"]
+    pip = [sys.executable, "-m", "pip", "--quiet", "--python", folder / "bin" / "python"]
     commands = [
-        [sys.executable, "-m", "venv", "--clear", folder],
-        [*pip, "--disable-pip-version-check", "-r", requirements(environment)],
+        [sys.executable, "-m", "venv", "--clear", "--without-pip", folder],
+        [*pip, "install", "--no-deps", "-r", requirements(environment)],
     ]
     result = {"requirements": fingerprint(environment), "outcome": "ready"}
     for command in commands:
@@ -111,7 +113,7 @@ def run_peer(
     cache: Path,
     log: Path,
 ) -> dict[str, Any]:
-    """Fit and sample a peer in its environment: what its driver reports, or why there is nothing."""
+    """Fit and sample a peer in its environment: its report, or why there is none."""
     command: list[Any] = [interpreter(peer, cache), "-m", "benchmarks.peers.driver", peer.name]
     command += [train.absolute(), sample.absolute(), "--rows", rows, "--seconds", seconds]
     command += ["--seed", seed, *(["--target", target] if target else [])]
@@ -144,12 +146,10 @@ def run_peer(
 
 
 def _kill_group(process: subprocess.Popen[str]) -> None:
-    import signal
-
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+    if process.stdout is not None:
+        process.stdout.close()
     process.wait()
 
 

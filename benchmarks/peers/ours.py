@@ -3,8 +3,8 @@
     python -m benchmarks.peers.ours TRAIN.parquet ROWS OUTPUT.parquet --threads N --seed S \
         --network NAME --minutes M [--target COLUMN]
 
-Prints one line of JSON and takes requests with --serve, for benchmarks/speed.py and sampling_peer.py.
-As a peer, it has the defaults of `tabmt fit` with a target.
+Prints one line of JSON and takes requests with --serve, for `benchmarks.speed` and
+`benchmarks.sampling_peer`. As a peer, it has the defaults of `tabmt fit` with a target.
 """
 
 import argparse
