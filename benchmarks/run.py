@@ -1,7 +1,7 @@
 """Run a suite: every generator on every table with the same time and one thread, then score it.
 
-    python -m benchmarks run peers --data DATA
-    python -m benchmarks run peers --data DATA --tables adult king --generators ours argn
+    python -m benchmarks run comparison --data DATA
+    python -m benchmarks run comparison --data DATA --tables adult king --generators ours argn
 
 A suite is a file in benchmarks/suites, or the path of one: tables with their minutes, generators
 with their seeds, and the scores to keep. Each run has a folder TABLE/GENERATOR-MINUTESmin-SEED in
