@@ -172,6 +172,7 @@ class Model:
 
 
 def fit(train: pd.DataFrame, target: str | None, seconds: float, seed: int) -> Model:
+    budget = Budget(seconds, STEPS)
     codes = Codes.of(train)
     values, categories = codes.encode(train)
     transform = None
@@ -191,7 +192,7 @@ def fit(train: pd.DataFrame, target: str | None, seconds: float, seed: int) -> M
     classes = 0 if label is None else codes.sizes[label]
     torch.manual_seed(seed)
     network = Denoiser(values.shape[1] + sum(sizes), classes)
-    diffusion, budget = Diffusion(sizes), Budget(seconds, STEPS)
+    diffusion = Diffusion(sizes)
     rows = [torch.tensor(x, dtype=torch.float32) for x in (values, one_hot)]
     train_network(network, diffusion, rows[0], rows[1], torch.tensor(labels), budget, seed)
     shares = np.bincount(labels, minlength=max(classes, 1)) / len(labels)
