@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from arfpy import arf
 
 from benchmarks.peers.frames import as_text, restore
 
@@ -35,8 +36,6 @@ class Model:
 
 
 def fit(train: pd.DataFrame, target: str | None, seconds: float, seed: int) -> Model:
-    from arfpy import arf
-
     np.random.seed(seed)
     rounds = Rounds(ROUNDS)
     rounds.deadline = time.monotonic() + SHARE * seconds

@@ -18,6 +18,7 @@ from typing import Any
 
 import pandas as pd
 import torch
+from mostlyai.engine import TabularARGN, set_random_state
 
 from benchmarks.peers.frames import as_text, restore
 
@@ -31,8 +32,6 @@ class Model:
 
 
 def fit(train: pd.DataFrame, target: str | None, seconds: float, seed: int) -> Model:
-    from mostlyai.engine import TabularARGN, set_random_state
-
     torch.set_num_threads(1)
     set_random_state(seed)
     model = TabularARGN(device="cpu", verbose=0, max_training_time=seconds / 60)
@@ -41,8 +40,6 @@ def fit(train: pd.DataFrame, target: str | None, seconds: float, seed: int) -> M
 
 
 def sample(model: Model, rows: int, seed: int) -> pd.DataFrame:
-    from mostlyai.engine import set_random_state
-
     set_random_state(seed)
     return restore(model.model.sample(n_samples=rows), model.train)
 
@@ -58,8 +55,6 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=100, help="the most; 100 is its default")
     parser.add_argument("--serve", action="store_true", help="draw rows on request")
     arguments = parser.parse_args()
-    from mostlyai.engine import TabularARGN, set_random_state
-
     torch.set_num_threads(arguments.threads)
     set_random_state(arguments.seed)
     table = pd.read_parquet(arguments.train)

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from sdv.metadata import Metadata
+from sdv.single_table import GaussianCopulaSynthesizer
 
 from benchmarks.peers.frames import as_text, category_columns, restore
 
@@ -19,9 +21,6 @@ class Model:
 
 
 def fit(train: pd.DataFrame, target: str | None, seconds: float, seed: int) -> Model:
-    from sdv.metadata import Metadata
-    from sdv.single_table import GaussianCopulaSynthesizer
-
     categories = set(category_columns(train))
     columns = {
         name: {"sdtype": "categorical" if name in categories else "numerical"} for name in train

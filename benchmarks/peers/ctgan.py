@@ -1,6 +1,5 @@
 """CTGAN of the `ctgan` package with its defaults, stopped when the time is over."""
 
-import importlib
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from ctgan.synthesizers import ctgan as package
 
 from benchmarks.peers.frames import as_text, category_columns, restore
 
@@ -23,13 +24,11 @@ class Model:
 
 
 def fit(train: pd.DataFrame, target: str | None, seconds: float, seed: int) -> Model:
-    return fit_within("ctgan.synthesizers.ctgan", "CTGAN", train, seconds, seed)
+    return fit_within(package, "CTGAN", train, seconds, seed)
 
 
-def fit_within(module: str, name: str, train: pd.DataFrame, seconds: float, seed: int) -> Model:
-    """Fit a class of the package. It has no limit of time, but takes its epochs from `tqdm`."""
-    import torch
-
+def fit_within(source: Any, name: str, train: pd.DataFrame, seconds: float, seed: int) -> Model:
+    """Fit a class of the package, which has no limit of time, but takes its epochs from `tqdm`."""
     deadline, epochs = time.monotonic() + seconds, []
 
     def until_deadline(every: Iterable[int], **_: Any) -> Iterator[int]:
@@ -41,8 +40,7 @@ def fit_within(module: str, name: str, train: pd.DataFrame, seconds: float, seed
 
     np.random.seed(seed)
     torch.manual_seed(seed)
-    source = importlib.import_module(module)
-    source.tqdm = until_deadline  # type: ignore[attr-defined]
+    source.tqdm = until_deadline
     model = getattr(source, name)(epochs=EPOCHS)
     model.fit(as_text(train), discrete_columns=category_columns(train))
     return Model(model, train, len(epochs))

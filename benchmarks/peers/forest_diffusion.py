@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from ForestDiffusion import ForestDiffusionModel
 
 from benchmarks.peers.frames import Codes, is_whole
 
@@ -28,8 +29,6 @@ class Model:
 
 
 def fit(train: pd.DataFrame, target: str | None, seconds: float, seed: int) -> Model:
-    from ForestDiffusion import ForestDiffusionModel
-
     started = time.monotonic()
     codes = Codes.of(train)
     values, categories = codes.encode(train)
