@@ -109,10 +109,17 @@ class Scorer:
         self._evaluator: Evaluator | None = None
 
     def training_table(self) -> pd.DataFrame:
-        """The training rows, with categories marked as such: every generator is told the same."""
+        """The training rows, with categories marked as such: every generator is told the same.
+
+        They are categories of text, because Parquet files keep no others.
+        """
         train = self.split.train
-        names = [name for name in train if self._is_category(train[name])]
-        return train.astype(dict.fromkeys(names, "category"))
+        texts = {
+            name: train[name].map(str, na_action="ignore").astype("category")
+            for name in train
+            if self._is_category(train[name])
+        }
+        return train.assign(**texts)
 
     def _is_category(self, values: pd.Series) -> bool:
         info = self.info
@@ -121,7 +128,14 @@ class Scorer:
         return values.name in info.categorical or not pd.api.types.is_numeric_dtype(values)
 
     def in_original_types(self, sample: pd.DataFrame) -> pd.DataFrame:
-        return sample.astype(self.split.train.dtypes.to_dict())
+        columns = {}
+        for name, real in self.split.train.items():
+            values = sample[name]
+            if isinstance(values.dtype, pd.CategoricalDtype):
+                by_text = {str(value): value for value in real.dropna().unique()}
+                values = values.astype(object).map(by_text)
+            columns[name] = values.astype(real.dtype)
+        return pd.DataFrame(columns)
 
     def fresh_rows(self) -> pd.DataFrame:
         return self.split.valid

@@ -5,11 +5,12 @@ import json
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks import machine, peer_tables, run, tables
 from benchmarks.datasets import CLEAN_TABLES, Split
-from benchmarks.peers import environments
+from benchmarks.peers import environments, frames
 from benchmarks.peers.catalogue import PEERS
 from tests.tables import correlated
 
@@ -146,6 +147,22 @@ def test_the_suites_of_the_repository_name_things_that_exist():
     assert run.Suite.read("comparison", minutes=0.5).name == "comparison-0.5min"
     with pytest.raises(SystemExit, match="There is no suite 'none'; there are checks, comparison"):
         run.Suite.read("none")
+
+
+def test_generators_read_categories_and_samples_get_their_types_back(tmp_path, monkeypatch):
+    info = dataclasses.replace(CLEAN_TABLES["churn"], target="flag", categorical=("count",))
+    train = pd.DataFrame(
+        {
+            "count": [3, 1, 3, 2], "city": ["Oslo", None, "Bergen", "Oslo"],
+            "flag": [True, False, False, True], "value": [0.5, 1.5, 2.5, 3.5],
+        }
+    )  # fmt: skip
+    monkeypatch.setattr(run, "load", lambda folder, info: Split(train, train, train, {}))
+    scorer = run.Scorer(tmp_path, info)
+    scorer.training_table().to_parquet(tmp_path / "train.parquet", index=False)
+    read = pd.read_parquet(tmp_path / "train.parquet")
+    assert frames.category_columns(read) == ["count", "city", "flag"]
+    pd.testing.assert_frame_equal(scorer.in_original_types(read), train)
 
 
 # --- tables ------------------------------------------------------------------------------------

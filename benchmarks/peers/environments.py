@@ -167,7 +167,7 @@ def small_table(rows: int = 300) -> pd.DataFrame:
             "rooms": rooms,
             "area": area,
             "garden": garden.astype("category"),
-            "dear": pd.Series(dear.astype(int)).astype("category"),
+            "dear": pd.Categorical.from_codes(dear.astype(int), ["no", "yes"]),
         }
     )
 
