@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks import machine
 from benchmarks.datasets import TABLES
 from benchmarks.peers.catalogue import PEERS
-from benchmarks.published import METHODS, MLE, MLE_STASY
+from benchmarks.published import METHODS, MLE, MLE_STASY, NETFLOW
 
 FRESH = "fresh"
 TITLES = {name: peer.title for name, peer in PEERS.items()} | {FRESH: "validation rows (real)"}
@@ -336,7 +336,33 @@ def checks_table(result: Result) -> str:
     return by_minutes(result, "ml_efficiency")
 
 
+def flows_table() -> str:
+    """Real flows: the paper's figures, then generators of here in one embedding."""
+    path = machine.RESULTS / "flow-peers.json"
+    if not path.is_file():
+        return "*No results yet: `python -m benchmarks flow-peers --data DATA`.*"
+    sources = json.loads(path.read_text())["sources"]
+    invariants = list(sources["validation rows"]["invariants_broken"])
+    rows = [
+        [f"paper: {name}", *(f"{score:.1f}" for score in NETFLOW[name]), *[""] * len(invariants)]
+        for name in ("validation rows", "NFGAN", "TabMT-S")
+    ]
+    for name, scores in sources.items():
+        title = TITLES.get(name, name)
+        if "failure" in scores:
+            rows.append([title, "failed", "", "", *[""] * len(invariants)])
+            continue
+        rows.append([
+            title,
+            *(f"{100 * scores[key]:.1f}" for key in ("precision", "recall", "diversity")),
+            *(f"{100 * scores['invariants_broken'][key]:.2f}" for key in invariants),
+        ])  # fmt: skip
+    head = ["rows", "precision", "recall", "diversity"]
+    return markdown([*head, *(f"violate {name}, %" for name in invariants)], rows)
+
+
 MARKERS: dict[str, Callable[[], str]] = {
+    "peers: flows": flows_table,
     "peers: ML efficiency": efficiency_table,
     "peers: published": published_table,
     "peers: detector": detector_table,

@@ -128,7 +128,7 @@ def test_a_small_table_is_learned(monkeypatch):
     monkeypatch.setattr(ctabgan, "CLASSIFIER", (32,))
     monkeypatch.setitem(ctabgan.OPTIMIZER, "lr", 2e-3)
     train = correlated(1000)
-    model = ctabgan.fit(train, "label", 120.0, 0)
+    model = ctabgan.fit(train, "label", 1e6, 0)
     sample = ctabgan.sample(model, 1000, 0)
     assert (sample.dtypes == train.dtypes).all()
     assert sample["x"].corr(sample["y"]) > 0.3

@@ -4,10 +4,12 @@ import math
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
-from benchmarks.peers import nfgan
+from benchmarks import flow_peers
+from benchmarks.peers import frames, nfgan
 from benchmarks.peers.budget import Budget
 
 
@@ -58,7 +60,7 @@ def test_hosts_of_one_group_have_similar_vectors(monkeypatch):
     codes = np.stack([table[name].cat.codes for name in names], axis=1).astype(np.int64)
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
-    vectors = nfgan.learn_vectors(codes, [6, 3, 2], Budget(60, 400), generator).tables()[0]
+    vectors = nfgan.learn_vectors(codes, [6, 3, 2], Budget(1e6, 400), generator).tables()[0]
     unit = torch.nn.functional.normalize(vectors, dim=1)
     cosine = (unit @ unit.T).numpy()
     same = [cosine[a, b] for a in range(6) for b in range(a) if (a < 3) == (b < 3)]
@@ -98,7 +100,7 @@ def test_small_flows_are_learned(monkeypatch):
     monkeypatch.setattr(nfgan, "GENERATOR_RATE", 1e-3)
     monkeypatch.setattr(nfgan, "CRITIC_RATE", 2e-3)
     train = flows(1000)
-    model = nfgan.fit(train, None, 120.0, 0)
+    model = nfgan.fit(train, None, 1e6, 0)
     sample = nfgan.sample(model, 1000, 0)
     assert (sample.dtypes == train.dtypes).all()
     is_tcp = sample["protocol"] == "TCP"
@@ -114,3 +116,19 @@ def test_tables_of_one_kind_of_columns_work(columns):
     train = flows(60)[columns]
     sample = nfgan.sample(nfgan.fit(train, None, 1e-3, 0), 50, 0)
     assert list(sample) == columns and len(sample) == 50
+
+
+def test_flows_are_the_same_after_a_file_of_categories(tmp_path):
+    table = pa.table(
+        {
+            "hour": pa.array([1, None, 23], pa.int64()),
+            "source": ["10.0.0.1", "10.0.0.2", "10.0.0.1"],
+            "duration": [0.003, 102.743, 1 / 3],
+        }
+    )
+    categories = flow_peers.as_categories(table)
+    assert frames.category_columns(categories) == list(table.column_names)
+    categories.to_parquet(tmp_path / "flows.parquet", index=False)
+    read = pd.read_parquet(tmp_path / "flows.parquet")
+    assert frames.category_columns(read) == list(table.column_names)
+    assert flow_peers.as_flows(read, table.schema).equals(table)

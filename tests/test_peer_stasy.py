@@ -67,7 +67,7 @@ def test_a_small_table_is_learned(monkeypatch):
     monkeypatch.setattr(stasy, "BATCH", 256)
     monkeypatch.setattr(stasy, "STEPS", 600)
     train = correlated(1000)
-    model = stasy.fit(train, "label", 60.0, 0)
+    model = stasy.fit(train, "label", 1e6, 0)
     sample = stasy.sample(model, 1000, 0)
     assert (sample.dtypes == train.dtypes).all()
     assert sample["x"].corr(sample["y"]) > 0.6

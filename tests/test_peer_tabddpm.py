@@ -104,7 +104,7 @@ def test_a_small_table_is_learned(monkeypatch):
     monkeypatch.setattr(tabddpm, "BATCH", 256)
     monkeypatch.setattr(tabddpm, "STEPS", 600)
     train = correlated(1000)
-    model = tabddpm.fit(train, "label", 60.0, 0)
+    model = tabddpm.fit(train, "label", 1e6, 0)
     sample = tabddpm.sample(model, 1000, 0)
     assert (sample.dtypes == train.dtypes).all() and model.budget.done == 600
     assert sample["x"].corr(sample["y"]) > 0.6

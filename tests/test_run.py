@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import sys
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import machine, peer_tables, run, tables
+from benchmarks import machine, peer_pictures, peer_tables, run, tables
 from benchmarks.datasets import CLEAN_TABLES, Split
 from benchmarks.peers import environments, frames
 from benchmarks.peers.catalogue import PEERS
@@ -238,11 +239,45 @@ def test_other_tables_have_a_line_for_each_generator(results):
     assert "| STaSy | 0.482 | 0.790 |" in peer_tables.published_table()
 
 
+def test_pictures_show_the_papers_histograms_and_quality_against_time(results):
+    found = peer_pictures.pictures()
+    assert list(found) == [
+        "correlations-adult.svg", "correlations-king.svg", "time-ml-adult.svg",
+        "time-detector-adult.svg", "time-ml-king.svg", "time-detector-king.svg",
+    ]  # fmt: skip
+    for svg in found.values():
+        root = ElementTree.fromstring(svg)  # it is well formed
+        names = {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
+        assert "TabMT (this package)" in names and "CTGAN" not in names
+    assert peer_pictures.pictures() == found
+    assert "![correlations king](peers/correlations-king.svg)" in peer_pictures.links("corr")
+
+
+def test_the_outline_of_a_histogram_counts_every_pair():
+    counts = np.array([6, 0, 2, 0, 0, 0, 0, 0, 1, 1])
+    points = peer_pictures.steps(counts)
+    assert points[0] == (0, 0) and points[-1] == (peer_pictures.MOST_ERROR, 0)
+    assert sum(share for _, share in points[1:-1:2]) == pytest.approx(1)
+
+
+def test_flows_are_compared_beside_the_papers(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "RESULTS", tmp_path)
+    scores = {"precision": 0.5, "recall": 0.25, "diversity": 1.0, "invariants_broken": {"DNS": 0.1}}
+    sources = {"validation rows": scores, "nfgan": {"failure": "out of memory"}}
+    (tmp_path / "flow-peers.json").write_text(json.dumps({"sources": sources}))
+    lines = peer_tables.flows_table().splitlines()
+    assert lines[0] == "| rows | precision | recall | diversity | violate DNS, % |"
+    assert "| paper: NFGAN | 77.6 | 63.3 | 47.0 |  |" in lines
+    assert "| validation rows | 50.0 | 25.0 | 100.0 | 10.00 |" in lines
+    assert lines[-1] == "| NFGAN with IP2Vec | failed |  |  |  |"
+
+
 def test_without_results_a_table_names_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "RESULTS", tmp_path)
     line = "*No results yet: `python -m benchmarks run comparison --data DATA`.*"
     assert peer_tables.efficiency_table() == line
     assert all(make() for make in peer_tables.MARKERS.values())
+    assert peer_pictures.pictures() == {} and peer_pictures.links("") == ""
 
 
 def test_check_fails_when_a_page_differs_from_the_results(tmp_path, monkeypatch, capsys):
