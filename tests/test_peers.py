@@ -176,6 +176,19 @@ def test_an_installation_that_fails_is_remembered_as_the_reason(tmp_path, monkey
     assert environments.installation_failure(peer, tmp_path) is None
 
 
+def test_the_reason_of_a_failed_installation_is_no_warning_of_pip():
+    text = "ERROR: no matching distribution\n\nWARNING: this location is ignored\n"
+    assert environments.last_errors(text) == "ERROR: no matching distribution"
+
+
+def test_an_installation_that_was_ended_by_a_signal_is_not_recorded(tmp_path, monkeypatch):
+    ended = subprocess.CompletedProcess([], -15, "", "")
+    monkeypatch.setattr(environments.subprocess, "run", lambda *a, **k: ended)
+    with pytest.raises(SystemExit, match=r"The installation of arf was ended by a signal\."):
+        environments.install("arf", tmp_path)
+    assert environments.state("arf", tmp_path) == {}
+
+
 def test_every_peer_has_a_module_and_its_requirements():
     for peer in catalogue.PEERS.values():
         folder = environments.REQUIREMENTS.parent

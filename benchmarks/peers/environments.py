@@ -69,12 +69,20 @@ def install(environment: str, cache: Path) -> dict[str, str]:
     result = {"requirements": fingerprint(environment), "outcome": "ready"}
     for command in commands:
         ended = subprocess.run(command, capture_output=True, text=True)
+        if ended.returncode < 0:
+            raise SystemExit(f"The installation of {environment} was ended by a signal.")
         if ended.returncode:
-            lines = [line for line in ended.stderr.splitlines() if line.strip()]
-            result |= {"outcome": "failed", "reason": " ".join(lines[-3:])[:500]}
+            result |= {"outcome": "failed", "reason": last_errors(ended.stderr)}
             break
     (folder / "state.json").write_text(json.dumps(result))
     return result
+
+
+def last_errors(text: str) -> str:
+    """What pip says at last, without its warnings."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("WARNING")]
+    return " ".join(lines[-3:])[:500] or "no reason given"
 
 
 def interpreter(peer: Peer, cache: Path) -> Path:
