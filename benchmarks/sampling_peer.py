@@ -25,7 +25,7 @@ import pandas as pd
 
 from benchmarks.datasets import CLEAN_TABLES, add_data_option, load
 from benchmarks.machine import run_info, save_result
-from benchmarks.speed import HERE, argn_python
+from benchmarks.speed import argn_python
 
 OTHER_TABLES = {"bank_marketing": "y", "beijing_pm25": "pm2.5"}  # name: target
 TABLES = ("adult", "bank_marketing", "beijing_pm25", "california", "churn", "king")
@@ -86,7 +86,7 @@ def compare(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         settings += ["--cpu-seconds", arguments.cpu_seconds]
         ours = Server([sys.executable, "-m", "benchmarks.peers.ours", *options, *settings])
         argn = Server(
-            [argn_python(), HERE / "peers" / "argn.py", *options, "--epochs", arguments.epochs]
+            [argn_python(), "-m", "benchmarks.peers.argn", *options, "--epochs", arguments.epochs]
         )
         measured: dict[str, dict[str, list[float]]] = {}
         ours.rows_per_cpu_second(WARM_UP)

@@ -22,27 +22,20 @@ import pandas as pd
 
 from benchmarks.datasets import CLEAN_TABLES, Split, TableInfo, add_data_option, load
 from benchmarks.machine import run_info, save_result
+from benchmarks.peers.catalogue import PEERS
+from benchmarks.peers.environments import default_cache, install, interpreter
 
-HERE = Path(__file__).parent
-PEERS = HERE.parent / ".venv" / "peers"  # apart from our own packages; `make clean` removes it
-ARGN = "mostlyai-engine==2.7.3"
 OURS = ("any-order", "masked")
 RATIOS = ("fit_seconds", "rows_per_second", "peak_mb", "mle", "detector")
 
 
 def argn_python() -> Path:
     """The interpreter of TabularARGN's own environment, which is made if it does not exist."""
-    folder = PEERS / "argn"
-    python = folder / "bin" / "python"
-    if not (folder / "ready").exists():
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "install", "torch==2.13.0"], check=True)  # the CPU build first
-        subprocess.run([*pip, "install", ARGN, "torch==2.13.0", "pyarrow"], check=True)
-        # Those from PyPI are built for CUDA and break the import; tables do not need them.
-        subprocess.run([*pip, "uninstall", "-y", "torchvision", "torchaudio"], check=True)
-        (folder / "ready").touch()
-    return python
+    peer, cache = PEERS["argn"], default_cache()
+    outcome = install(peer.environment, cache)
+    if outcome["outcome"] != "ready":
+        raise SystemExit(f"TabularARGN cannot be installed: {outcome['reason']}")
+    return interpreter(peer, cache)
 
 
 def fit_and_sample(
@@ -62,7 +55,7 @@ def fit_and_sample(
         options += ["--threads", str(threads), "--seed", str(seed)]
         options += ["--samples", str(arguments.samples)]
         if generator == "argn":
-            command = [argn_python(), HERE / "peers" / "argn.py", *options]
+            command = [argn_python(), "-m", "benchmarks.peers.argn", *options]
         else:
             command = [sys.executable, "-m", "benchmarks.peers.ours", *options]
             command += ["--network", generator, "--minutes", str(minutes)]

@@ -4,6 +4,7 @@
 - api.md: signatures and docstrings of the names that `tabmt` exports
 - benchmarks.md: the template benchmarks.in.md with a table in place of each {{marker}}
 - README.md: the table of results, between its two markers
+- peers/*.svg: the pictures that compare generators
 
 tests/test_docs.py checks that the pages are up to date.
 """
@@ -19,6 +20,7 @@ from typing import Any
 import click
 
 import tabmt
+from benchmarks import peer_pictures, peer_tables
 from benchmarks.datasets import TABLES
 from benchmarks.published import DCR, DCR_CTABGAN, MLE, NETFLOW
 from tabmt.cli import main
@@ -812,6 +814,8 @@ MARKERS: dict[str, Callable[[], str]] = {
     "scale": scale_table,
     "mutations": mutations_table,
     "kills": kills_table,
+    **peer_tables.MARKERS,
+    **peer_pictures.MARKERS,
 }
 
 
@@ -830,15 +834,26 @@ def readme_page() -> str:
     return f"{head}{BEGIN}\n{readme_table()}\n{END}{rest.split(END)[1]}"
 
 
-def write_pages() -> None:
-    pages = {  # all are made before the first is written
+def pages() -> dict[Path, str]:
+    """Every page that is made, with its text."""
+    return {
         DOCS / "cli.md": cli_page(),
         DOCS / "api.md": api_page(),
         DOCS / "benchmarks.md": benchmarks_page(),
         README: readme_page(),
+        **{DOCS / "peers" / name: svg for name, svg in peer_pictures.pictures().items()},
     }
-    for path, text in pages.items():
+
+
+def stale_pages() -> list[Path]:
+    """The pages that are not what the code and the results say."""
+    return [path for path, text in pages().items() if not path.exists() or path.read_text() != text]
+
+
+def write_pages() -> None:
+    for path, text in pages().items():  # all are made before the first is written
         if not path.exists() or path.read_text() != text:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(text)
 
 

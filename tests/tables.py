@@ -153,3 +153,20 @@ def planted(rows=3000, seed=0) -> pd.DataFrame:
             "city": city, "country": country,
         }
     )  # fmt: skip
+
+
+def correlated(rows: int, seed: int = 0) -> pd.DataFrame:
+    """Two numbers, two categories and strong relations, for generators that learn in seconds."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 2, rows)
+    x = 2 * kind + rng.normal(0, 0.7, rows)
+    y = x + rng.normal(0, 0.4, rows)
+    label = (y + rng.normal(0, 0.3, rows) > 1).astype(int)
+    return pd.DataFrame(
+        {
+            "x": x,
+            "kind": pd.Categorical.from_codes(kind, ["a", "b"]),
+            "y": y,
+            "label": pd.Categorical.from_codes(label, [0, 1]),
+        }
+    )

@@ -1,9 +1,10 @@
 """Fit and sample TabularARGN in its own virtual environment; imports nothing of this repository.
 
-    python argn.py TRAIN.parquet ROWS OUTPUT.parquet --threads N --seed S
+    python -m benchmarks.peers.argn TRAIN.parquet ROWS OUTPUT.parquet --threads N --seed S
 
 Prints one line of JSON: seconds to fit and to sample, peak memory, versions. With --serve it then
-draws the rows that each line of its input asks for, and prints the CPU seconds of each.
+draws the rows that each line of its input asks for, and prints the CPU seconds of each. As a peer,
+it has its own defaults, early stopping among them, and the time as its limit.
 """
 
 import argparse
@@ -12,10 +13,35 @@ import json
 import resource
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 import torch
+from mostlyai.engine import TabularARGN, set_random_state
+
+from benchmarks.peers.frames import as_text, restore
+
+PACKAGES = ("mostlyai-engine", "torch")
+
+
+@dataclass(frozen=True)
+class Model:
+    model: Any
+    train: pd.DataFrame
+
+
+def fit(train: pd.DataFrame, target: str | None, seconds: float, seed: int) -> Model:
+    torch.set_num_threads(1)
+    set_random_state(seed)
+    model = TabularARGN(device="cpu", verbose=0, max_training_time=seconds / 60)
+    model.fit(as_text(train))
+    return Model(model, train)
+
+
+def sample(model: Model, rows: int, seed: int) -> pd.DataFrame:
+    set_random_state(seed)
+    return restore(model.model.sample(n_samples=rows), model.train)
 
 
 def main() -> None:
@@ -29,8 +55,6 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=100, help="the most; 100 is its default")
     parser.add_argument("--serve", action="store_true", help="draw rows on request")
     arguments = parser.parse_args()
-    from mostlyai.engine import TabularARGN, set_random_state
-
     torch.set_num_threads(arguments.threads)
     set_random_state(arguments.seed)
     table = pd.read_parquet(arguments.train)
@@ -62,7 +86,7 @@ def serve(model: Any) -> None:
 
 
 def versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in ("mostlyai-engine", "torch")}
+    return {name: importlib.metadata.version(name) for name in PACKAGES}
 
 
 if __name__ == "__main__":

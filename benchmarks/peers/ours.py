@@ -3,7 +3,8 @@
     python -m benchmarks.peers.ours TRAIN.parquet ROWS OUTPUT.parquet --threads N --seed S \
         --network NAME --minutes M [--target COLUMN]
 
-Prints one line of JSON, like the other generators in this folder, and takes requests with --serve.
+Prints one line of JSON and takes requests with --serve, for `benchmarks.speed` and
+`benchmarks.sampling_peer`. As a peer, it has the defaults of `tabmt fit` with a target.
 """
 
 import argparse
@@ -18,6 +19,21 @@ import pandas as pd
 
 from tabmt import TabMT
 from tabmt.model import generate
+
+PACKAGES = ("tabmt", "torch")
+
+
+def fit(train: pd.DataFrame, target: str | None, seconds: float, seed: int) -> TabMT:
+    return TabMT(target=target, minutes=seconds / 60, threads=1, seed=seed).fit(train)
+
+
+def sample(model: TabMT, rows: int, seed: int) -> pd.DataFrame:
+    return model.sample(rows, seed=seed)
+
+
+def about(model: TabMT) -> dict[str, Any]:
+    card = model.card_.to_json()
+    return {"settings": card["settings"], "summary": card["summary"]}
 
 
 def main() -> None:
