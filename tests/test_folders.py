@@ -203,6 +203,7 @@ def dying(work: SampleFile, mark: str) -> Callable[[int], int]:
     return do
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced_and_every_row_comes_once(model, tmp_path, cluster):
     rows = 8 * BATCH_ROWS
     (tmp_path / "a").mkdir()
@@ -226,6 +227,7 @@ TabMT.load("m.tabmt").sample_to(
 """
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_can_be_continued(model, tmp_path):
     pytest.importorskip("ray")
     model.save(tmp_path / "m.tabmt")

@@ -118,8 +118,8 @@ def test_fit_and_sample(name, tmp_path):
 
 
 def test_early_stop_finish_and_continue(tmp_path):
-    frame = mixed_frame(900, seed=1)
-    settings = {**TINY, "learning_rate": 2e-2, "patience": 2, "steps": 2000, "seed": 5}
+    frame = mixed_frame(400, seed=1)
+    settings = {**TINY, "learning_rate": 4e-2, "patience": 2, "steps": 2000, "seed": 5}
     model = TabMT(**settings).fit(frame)
     summary = model.card_.summary
     assert summary.stopped == "early" and summary.finish_steps
