@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from tabmt.serve.server import opened
+from tabmt.serve.server import Opened, opened
 
 
 @dataclass(frozen=True)
@@ -19,33 +19,33 @@ class Served:
 
     address: str
     token: str
-    access: Any
-    server: Any
+    opened: Opened
 
     def client(self, **options: Any) -> httpx.Client:
         """A program with the token."""
         headers = {"authorization": f"Bearer {self.token}", **options.pop("headers", {})}
         return httpx.Client(base_url=self.address, headers=headers, timeout=60, **options)
 
-    def page(self) -> httpx.Client:
+    @contextlib.contextmanager
+    def page(self) -> Iterator[httpx.Client]:
         """A page that has opened the printed address: it has a cookie, and no token."""
-        client = httpx.Client(base_url=self.address, timeout=60)
-        assert client.get("/", params={"token": self.token}).status_code == 303
-        return client
+        with httpx.Client(base_url=self.address, timeout=60) as client:
+            assert client.get("/", params={"token": self.token}).status_code == 303
+            yield client
 
 
 @contextlib.contextmanager
 def running(folder: Path, models: Sequence[Path | str] = ()) -> Iterator[Served]:
-    with opened([str(model) for model in models], folder, 0) as (server, bound, access):
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
+    with opened([str(model) for model in models], folder, 0) as ready:
+        thread = threading.Thread(target=ready.run)
         thread.start()
         try:
-            while not server.started:
+            while not ready.server.started:
                 assert thread.is_alive()
                 time.sleep(0.01)
-            yield Served(access.address, access.token, access, server)
+            yield Served(ready.access.address, ready.access.token, ready)
         finally:
-            server.should_exit = True
+            ready.server.should_exit = True
             thread.join()
 
 

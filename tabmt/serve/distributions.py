@@ -1,4 +1,4 @@
-"""The distribution of each column of some rows, in bins that are the same for all samples of a model.
+"""The distribution of each column of some rows, in bins that are the same for all of a model.
 
 The bins follow rows that the model draws without a condition: no real row is needed or shown.
 """

@@ -6,6 +6,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
@@ -24,14 +25,13 @@ CLOSE_SECONDS = 5  # that open requests have when the server ends
 
 
 @contextlib.contextmanager
-def opened(
-    models: Sequence[str], folder: Path, port: int | None
-) -> Iterator[tuple[uvicorn.Server, socket.socket, Access]]:
-    """A server that is ready to run, with its socket, which is bound already."""
+def opened(models: Sequence[str], folder: Path, port: int | None) -> Iterator["Opened"]:
+    """Bind a port, claim the work folder and make a token."""
     make_folder(folder)
     with claimed(folder, "The work folder"), _bound(port) as bound:
         access = Access(bound.getsockname()[1])
-        app = create_app(Service.of(folder, models, access))
+        service = Service.of(folder, models, access)
+        app = create_app(service)
         config = uvicorn.Config(
             app,
             access_log=False,  # addresses may hold conditions, so cells
@@ -41,19 +41,38 @@ def opened(
             timeout_graceful_shutdown=CLOSE_SECONDS,
             ws="none",
         )
-        yield uvicorn.Server(config), bound, access
+        yield Opened(uvicorn.Server(config), bound, access, service)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A server that is ready to run, with its socket, which is bound already."""
+
+    server: uvicorn.Server
+    socket: socket.socket
+    access: Access
+    service: Service
+
+    @property
+    def page(self) -> str:
+        """The address to open: the page of a model, if it is the only one that was named."""
+        given = [entry.id for entry in self.service.models.entries() if entry.is_given]
+        start = f"models/{given[0]}" if len(given) == 1 else ""
+        return f"{self.access.address}{start}?token={self.access.token}"
+
+    def run(self) -> None:
+        self.server.run(sockets=[self.socket])
 
 
 def run(models: Sequence[str], folder: Path, port: int | None, *, browser: bool) -> None:
     """Serve until Ctrl-C."""
-    with opened(models, folder, port) as (server, bound, access):
-        address = f"{access.address}?token={access.token}"
-        log.info("The page is at %s", address)
+    with opened(models, folder, port) as ready:
+        log.info("The page is at %s", ready.page)
         log.info("It holds real rows and is for you alone; end it with Ctrl-C.")
         if browser:
-            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+            threading.Thread(target=webbrowser.open, args=(ready.page,), daemon=True).start()
         logging.getLogger("tabmt").setLevel(logging.WARNING)
-        server.run(sockets=[bound])
+        ready.run()
 
 
 @contextlib.contextmanager

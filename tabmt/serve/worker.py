@@ -26,7 +26,7 @@ from tabmt.writing import write_text
 
 log = logging.getLogger(__name__)
 
-NICE = 5  # small requests, which the server answers itself, go before
+NICE = 3  # small requests, which the server answers itself, go before
 EVENT_SECONDS = 0.25  # between two events of one stage, and later ...
 EVENTS_PER_RUN = 400  # ... so long that there are about as many in all
 BUG = "Something went wrong in this program; errors.txt in the folder of the job says where."
