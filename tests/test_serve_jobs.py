@@ -1,10 +1,8 @@
-"""Jobs over HTTP: they run in processes of their own, end as they are told, and survive restarts."""
+"""Jobs over HTTP: they run in their own processes, end when they are told, and survive restarts."""
 
 import time
 
 import pytest
-
-pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from tests.serving import finished, running
 from tests.tables import mixed_frame

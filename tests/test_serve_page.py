@@ -1,4 +1,4 @@
-"""The page in a real browser: what people do on it, in which no message or outside request occurs."""
+"""The page in a real browser: what people do on it, without a message or an outside request."""
 
 import contextlib
 import shutil
@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-
-pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from tabmt.search.pareto_front import Front, Point
 from tests.serving import running

@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.exceptions import HTTPException
+
 from tabmt.serve.limits import HOST, MOST_BODY, MOST_SESSIONS, MOST_UPLOAD, SESSION_SECONDS
 
 log = logging.getLogger(__name__)
@@ -53,8 +55,11 @@ HEADERS = {
 }
 
 
-class TooLarge(Exception):
+class TooLarge(HTTPException):
     """The body of a request exceeds its limit."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(413, sentence)
 
 
 @dataclass(frozen=True)
@@ -176,9 +181,6 @@ class Gate:
     async def _answer(self, scope: Scope, receive: Receive, answer: "Answer") -> None:
         try:
             await self._app(scope, receive, answer.send)
-        except TooLarge as error:
-            if not answer.has_started:
-                await self._refuse(scope, answer, Refusal(413, str(error)))
         except Exception as error:
             # Not the message, which may quote a cell.
             frames = "".join(traceback.format_tb(error.__traceback__))

@@ -300,7 +300,8 @@ def file_response(
 def sentence_of(errors: Any) -> str:
     """The first of pydantic's complaints as a sentence, without the value that was given."""
     first = errors[0]
-    where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query", "path"))
+    parts = [str(part) for part in first["loc"] if part not in ("body", "query", "path")]
+    where = ".".join(part for part in parts if "[" not in part)  # pydantic's words for a type
     message = str(first["msg"]).removeprefix("Value error, ")
     more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"The request is not valid: {f'{where}: ' if where else ''}{message}{more}."

@@ -75,6 +75,6 @@ async def _not_valid(request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    response = _error(request, error.status_code, f"{error.detail}.")
+    response = _error(request, error.status_code, f"{error.detail.removesuffix('.')}.")
     response.headers.update(error.headers or {})
     return response

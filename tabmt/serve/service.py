@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import os
 import shutil
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -35,6 +36,7 @@ from tabmt.serve.requests import (
 from tabmt.serve.rows import RowsRequest, What
 from tabmt.serve.sampling import Lane, Pieces, Streams, Task, divided
 from tabmt.serve.workspace import Results, Table, Workspace, now, schema_summary
+from tabmt.writing import OWNER_ONLY
 
 PREVIEW_ROWS = 8
 FILES = ("model", "synthetic", "report", "scores", "readme", "front")  # never the real rows
@@ -190,7 +192,7 @@ class Service:
         """Store a dropped file as it arrives, and say what its columns are."""
         table, path = self.workspace.new_table_path(name)
         try:
-            with path.open("xb") as file:
+            with open(path, "xb", opener=_for_owner_only) as file:
                 async for piece in body:
                     file.write(piece)
             return await asyncio.to_thread(self._read_table, table, name, path)
@@ -287,6 +289,10 @@ def download_name(entry: str, suffix: str) -> str:
 
 def suffix_of(path: Path) -> str:
     return files.suffix_of(path) or path.suffix
+
+
+def _for_owner_only(path: str, flags: int) -> int:
+    return os.open(path, flags, OWNER_ONLY)
 
 
 def _entry_json(entry: ModelEntry) -> dict[str, Any]:

@@ -78,12 +78,13 @@ class Workspace:
 
     def new_table_path(self, name: str) -> tuple[str, Path]:
         """An id and a path to write a dropped file to; its folder is there."""
+        suffix = files.suffix_of(check_name(name))
         if sum(1 for _ in self.tables_folder.iterdir()) >= MOST_TABLES:
             raise UserError(f"There are {MOST_TABLES} tables already; delete one first.")
         table = new_id()
         folder = self.tables_folder / table
         make_folder(folder)
-        return table, folder / f"table{files.suffix_of(check_name(name))}"
+        return table, folder / f"table{suffix}"
 
     def table_path(self, table: str) -> Path:
         folder = self.tables_folder / table
