@@ -62,7 +62,7 @@ def opened(browser, address, expected=(), **options):
 def ready(tab):
     """Wait until the pictures of a model are drawn."""
     tab.wait_for_selector("#columns[aria-busy=false] .card")
-    tab.wait_for_function("document.querySelector('#status').textContent.includes('pictures')")
+    tab.wait_for_selector("#status:has-text('pictures')")
 
 
 def violations(tab):
@@ -86,7 +86,7 @@ def test_a_person_chooses_rows_and_downloads_them(browser, served, tmp_path):
         tab.fill("[aria-label='height from']", "155")
         tab.press("[aria-label='height from']", "Enter")
         tab.click("[aria-label='city not missing']")
-        tab.wait_for_function("document.querySelector('#status').textContent.includes('your 3')")
+        tab.wait_for_selector("#status:has-text('your 3')")
         assert tab.locator("#chips button").count() == 3
         tab.fill("#rows", "60")
         tab.click("summary:has-text('More settings')")
@@ -97,7 +97,7 @@ def test_a_person_chooses_rows_and_downloads_them(browser, served, tmp_path):
         shown = tab.text_content("[data-command]")
         assert "--where 'group = a'" in shown and "--where 'height >= 155'" in shown
         tab.click("#chips button >> nth=0")
-        tab.wait_for_function("document.querySelector('#status').textContent.includes('your 2')")
+        tab.wait_for_selector("#status:has-text('your 2')")
 
 
 def test_a_range_is_dragged_and_a_mistake_is_said(browser, served):
@@ -111,7 +111,7 @@ def test_a_range_is_dragged_and_a_mistake_is_said(browser, served):
         tab.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 40, steps=4)
         tab.mouse.up()
         tab.wait_for_selector("#chips button:has-text('height from')")
-        tab.wait_for_function("document.querySelector('#status').textContent.includes('your con')")
+        tab.wait_for_selector("#status:has-text('your con')")
         tab.fill("[aria-label='weight from']", "100000")
         tab.press("[aria-label='weight from']", "Enter")
         tab.wait_for_selector("#status.wrong")
@@ -152,9 +152,7 @@ def test_the_dial_follows_the_front(browser, fitted, tmp_path):
         tab.focus("#dial")
         tab.keyboard.press("ArrowRight")
         assert tab.text_content("#dial-words").startswith("Point 1: privacy (dcr) 0.100")
-        tab.wait_for_function(
-            "document.querySelector('[data-command]').textContent.includes('group=0.7')"
-        )
+        tab.wait_for_selector("[data-command]:has-text('group=0.7')", state="attached")
         assert "point%22%3A1" in tab.get_attribute("#download", "href")
 
 
@@ -224,9 +222,7 @@ def test_two_tabs_do_not_disturb_each_other(browser, served):
         for page, group in ((tab, "a"), (other, "b")):
             page.click(f"[data-column=group] .bar:has-text('{group}')")
             page.wait_for_selector(f"#chips button:has-text('group: {group}')")
-            page.wait_for_function(
-                "document.querySelector('#status').textContent.includes('your condition')"
-            )
+            page.wait_for_selector("#status:has-text('your condition')")
         for page, group in ((tab, "a"), (other, "b")):
             words = page.locator("#prompted tbody tr td:nth-child(2)").all_text_contents()
             assert set(words) == {group}
@@ -238,7 +234,7 @@ def test_everyone_can_use_the_page(browser, served, scheme, width):
     with opened(browser, served.opened.page, **options) as tab:
         ready(tab)
         tab.click("[data-column=group] .bar >> nth=1")
-        tab.wait_for_function("document.querySelector('#status').textContent.includes('your con')")
+        tab.wait_for_selector("#status:has-text('your con')")
         assert violations(tab) == []
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         assert tab.evaluate("document.activeElement.dataset.key").startswith("group=")
