@@ -36,8 +36,12 @@ class ModelEntry:
 
     @property
     def results(self) -> Results:
-        """The files beside it."""
-        return Results(self.path.parent)
+        """The files beside it, if they belong to it: those of a job, or of `synthesize`."""
+        folder = self.path.parent
+        belong = not self.is_given or (
+            self.path.name == "model.tabmt" and (folder / "arguments.json").is_file()
+        )
+        return Results(folder if belong else None)
 
 
 @dataclass

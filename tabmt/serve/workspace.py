@@ -132,10 +132,12 @@ class Workspace:
 class Results:
     """The files that `synthesize`, `fit`, `evaluate` or `pareto` leave in a folder."""
 
-    folder: Path
+    folder: Path | None  # None: there are no results
 
     def file(self, name: str) -> Path | None:
         """The path of a result by its name; None if there is none."""
+        if self.folder is None:
+            return None
         fixed = {"model": "model.tabmt", "report": "report.html", "scores": "evaluation.json",
                  "readme": "README.txt", "front": "front.json"}  # fmt: skip
         if name == "synthetic":
