@@ -20,10 +20,11 @@ def start(program, **request):
     return made.json()["id"]
 
 
-def wait_for(program, job, stage, seconds=300):
+def wait_for(program, job, stage, after=0, seconds=300):
+    """Wait until a job is in a stage, by its events from a number on."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        current = program.get(f"/api/jobs/{job}").json()
+        current = program.get(f"/api/jobs/{job}?after={after}").json()
         assert current["state"] in ("queued", "running"), current
         if any(event.get("stage") == stage and "step" in event for event in current["events"]):
             return
@@ -80,9 +81,10 @@ def test_a_job_is_cancelled_resumed_and_stopped_with_what_it_has_learned(tmp_pat
         assert program.delete(f"/api/tables/{table}").status_code == 422
         assert program.delete(f"/api/jobs/{job}").status_code == 422
         program.post(f"/api/jobs/{job}/cancel")
-        assert finished(program, job, 300)["state"] == "cancelled"
+        cancelled = finished(program, job, 300)
+        assert cancelled["state"] == "cancelled"
         program.post(f"/api/jobs/{job}/resume")
-        wait_for(program, job, "fitting")
+        wait_for(program, job, "fitting", len(cancelled["events"]))
         assert program.post(f"/api/jobs/{job}/stop").json()["is_stopping"]
         ended = finished(program, job, 600)
         assert ended["state"] == "finished" and ended["files"] == ["model"]
@@ -98,7 +100,7 @@ def test_a_job_that_ran_when_the_server_ended_is_interrupted_and_continues(tmp_p
         assert stopped["state"] == "interrupted" and stopped["can_resume"]
         before = max(event.get("step", 0) for event in stopped["events"])
         program.post(f"/api/jobs/{job}/resume")
-        wait_for(program, job, "fitting")
+        wait_for(program, job, "fitting", len(stopped["events"]))
         events = program.get(f"/api/jobs/{job}?after={len(stopped['events'])}").json()["events"]
         assert min(event["step"] for event in events if "step" in event) >= before
         program.post(f"/api/jobs/{job}/stop")
