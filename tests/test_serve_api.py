@@ -281,6 +281,18 @@ def test_a_file_that_is_no_table_leaves_nothing(program, name, content, sentence
     assert program.get("/api/tables").json() == []
 
 
+@pytest.mark.parametrize("table", [mixed_frame(), pd.DataFrame({"x": range(50), "y": [1] * 50})])
+def test_every_page_is_shown(served, program, model, table):
+    content = table.to_csv(index=False).encode()
+    made = program.post("/api/tables", params={"name": "a<b>.csv"}, content=content).json()
+    pages = ["/", f"/tables/{made['id']}", model.removeprefix("/api")]
+    texts = [program.get(page).text for page in pages]
+    assert all(text.endswith("</html>") and "</main>" in text for text in texts)
+    assert all("a&lt;b&gt;.csv" in text and "a<b>" not in text for text in texts[:2])
+    assert program.get("/tables/0123456789abcdef").status_code == 404
+    program.delete(f"/api/tables/{made['id']}")
+
+
 def test_every_example_of_the_api_is_valid(program):
     described = program.get("/api/openapi.json").json()["components"]["schemas"]
     checked = 0

@@ -7,7 +7,7 @@ and the memory of the machine, not from somebody who has the token.
 HOST = "127.0.0.1"  # the only address that is ever bound
 PORT = 8640  # tried first, and then those after it
 
-MOST_UPLOAD = 2**29  # bytes of a table
+MOST_UPLOAD = 512_000_000  # bytes of a table
 MOST_BODY = 2**23  # bytes of any other request
 MOST_TABLES = 100
 MOST_JOBS = 500  # that the work folder keeps
