@@ -49,7 +49,7 @@ def choose(tab: Page) -> None:
     tab.press("[aria-label='body_mass_g from']", "Enter")
     tab.wait_for_selector("#status:has-text('your 2')")
     tab.wait_for_selector("#columns[aria-busy=false]")
-    tab.evaluate("document.activeElement.blur()")
+    tab.evaluate("document.activeElement.blur(), scrollTo(0, 0)")
 
 
 def shoot(tab: Page, name: str, targets: list[Path], *, whole: bool = False) -> None:
@@ -58,23 +58,22 @@ def shoot(tab: Page, name: str, targets: list[Path], *, whole: bool = False) -> 
         tab.screenshot(path=str(target / f"{name}.png"), full_page=whole)
 
 
-def learn(tab: Page, address: str, folder: Path, name: str, all_states: bool) -> str:
-    """Drop the table, show its columns, learn it for a moment; the address of the job."""
+def learn(tab: Page, address: str, folder: Path, name: str, *, every: bool) -> None:
+    """Drop the table and show its columns; learn it for a moment."""
     tab.goto(address)
-    if all_states:
-        shoot(tab, f"{name}-empty", [folder])
     tab.set_input_files("#file", penguins())
     tab.wait_for_url("**/tables/*")
-    if all_states:
-        shoot(tab, f"{name}-table", [folder], whole=True)
+    shoot(tab, f"{name}-columns", [folder])
+    if not every:
+        return
     tab.click("button[value=fit]")
     tab.wait_for_url("**/jobs/*")
     tab.wait_for_selector("#curves svg")
-    tab.wait_for_selector(".curve circle >> nth=2", state="attached")
     shoot(tab, f"{name}-training", [folder])
     tab.click("[data-action=stop]")
     tab.wait_for_selector(".badge.finished")
-    return tab.url
+    tab.goto(address)
+    shoot(tab, f"{name}-home", [folder], whole=True)
 
 
 def states(browser: Any, scheme: str, width: str, demo: Path, folder: Path, every: bool) -> None:
@@ -102,15 +101,11 @@ def states(browser: Any, scheme: str, width: str, demo: Path, folder: Path, ever
             shoot(tab, f"{name}-refused", [folder])
         tab.goto(ready.page)
         tab.wait_for_selector("#status:has-text('as the model learned')")
-        tab.locator(".verdict").scroll_into_view_if_needed()
-        tab.evaluate("scrollTo(0, document.querySelector('.verdict').offsetTop - 330)")
+        tab.locator("iframe.report").scroll_into_view_if_needed()
+        tab.evaluate("scrollTo(0, document.querySelector('.verdict').offsetTop - 20)")
         tab.frame_locator("iframe.report").locator("h1").first.wait_for()
         shoot(tab, f"{name}-verdict", [folder])
-        if every or (width, scheme) == ("desktop", "light"):
-            learn(tab, ready.access.address, folder, name, every)
-            tab.goto(ready.access.address)
-            if every:
-                shoot(tab, f"{name}-home", [folder], whole=True)
+        learn(tab, ready.access.address, folder, name, every=every)
     context.close()
 
 
@@ -134,7 +129,7 @@ def main() -> None:
                         states(browser, scheme, width, demo, pictures, arguments.all is not None)
             browser.close()
         IMAGES.mkdir(exist_ok=True)
-        for state in ("model", "training", "verdict"):
+        for state in ("model", "columns", "verdict"):
             shutil.copy(pictures / f"desktop-light-{state}.png", IMAGES / f"page-{state}.png")
 
 

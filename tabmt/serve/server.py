@@ -84,6 +84,7 @@ def _bound(port: int | None) -> Iterator[socket.socket]:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((HOST, number))
+            bound.listen()  # who opens the printed address at once waits, and is not refused
         except OSError as error:
             bound.close()
             if port is not None:
