@@ -42,7 +42,7 @@ SMALL: list[tuple[str, dict[str, Any], int]] = [  # what, body, rows that have t
 def start(folder: Path) -> tuple[subprocess.Popen[str], str, str]:
     """A server in a process of its own; its address and token."""
     model = folder / "penguins.tabmt"
-    TabMT(steps=50, seed=0, threads=1).fit(penguins()).save(model)
+    TabMT(steps=20, seed=0, threads=1).fit(penguins()).save(model)
     command = [sys.executable, "-c", "from tabmt.cli import main; main()", "serve", str(model)]
     command += ["--folder", str(folder / "work"), "--port", "0", "--no-browser"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

@@ -146,3 +146,46 @@ def test_a_job_needs_what_it_reads(tmp_path, fitted):
         )
         assert program.post("/api/jobs/0123456789abcdef/stop").status_code == 404
         assert program.get("/api/jobs").json() == []
+
+
+@pytest.mark.slow
+def test_uploaded_rows_are_evaluated(tmp_path):
+    tables = {f"{name}.csv": mixed_frame(120, seed).to_csv(index=False)
+              for seed, name in enumerate(("synthetic", "train", "test"))}  # fmt: skip
+    with running(tmp_path / "work") as served, served.client() as program:
+        ids = {
+            name: program.post("/api/tables", params={"name": name}, content=text).json()["id"]
+            for name, text in tables.items()
+        }
+        request = {name.removesuffix(".csv"): table for name, table in ids.items()}
+        job = program.post("/api/jobs", json={"kind": "evaluate", **request}).json()["id"]
+        ended = finished(program, job, 1200)
+        assert ended["state"] == "finished", ended["error"]
+        assert set(ended["files"]) == {"report", "scores"} and ended["verdict"]["attacks"]
+        assert ended["name"] == "synthetic.csv"
+
+
+@pytest.mark.slow
+def test_a_search_puts_a_front_beside_its_model(tmp_path, fitted):
+    fitted.save(tmp_path / "people.tabmt")
+    with (
+        running(tmp_path / "work", [tmp_path / "people.tabmt"]) as served,
+        served.client() as program,
+    ):
+        model = program.get("/api/models").json()[0]["id"]
+        ids = [
+            program.post(
+                "/api/tables",
+                params={"name": name},
+                content=mixed_frame(150, seed).to_csv(index=False),
+            ).json()["id"]
+            for seed, name in enumerate(("train.csv", "test.csv"))
+        ]
+        request = {"kind": "pareto", "model": model, "train": ids[0], "test": ids[1], "trials": 2}
+        job = program.post("/api/jobs", json=request).json()["id"]
+        ended = finished(program, job, 1200)
+        assert ended["state"] == "finished", ended["error"]
+        front = program.get(f"/api/models/{model}").json()["front"]
+        assert len(front["points"]) >= 1
+        sampled = program.post(f"/api/models/{model}/sample", json={"rows": 5, "point": 1})
+        assert len(sampled.text.splitlines()) == 5
