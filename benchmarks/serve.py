@@ -17,6 +17,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -28,7 +29,7 @@ import numpy as np
 from benchmarks.machine import run_info, save_result
 from tabmt import TabMT, penguins
 
-STREAM_ROWS = 200_000
+STREAM_ROWS = 100_000
 ALONE = 50  # prompts without other load
 PROMPT = {"rows": 10, "where": {"species": {"equals": "Adelie"}, "body_mass_g": {"low": 4000}}}
 SMALL: list[tuple[str, dict[str, Any], int]] = [  # what, body, rows that have to come back
@@ -49,6 +50,8 @@ def start(folder: Path) -> tuple[subprocess.Popen[str], str, str]:
     assert process.stderr is not None
     for line in process.stderr:
         if match := re.search(r"(http://[^/]+)/.*token=(\S+)", line):
+            rest = process.stderr  # a full pipe would stop the server
+            threading.Thread(target=lambda: sys.stderr.writelines(rest), daemon=True).start()
             return process, match[1], match[2]
     raise RuntimeError("the server has not started")
 

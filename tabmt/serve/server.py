@@ -21,6 +21,7 @@ from tabmt.writing import claimed, make_folder
 log = logging.getLogger(__name__)
 
 PORTS_TO_TRY = 20
+KEEP_SECONDS = 75  # that an idle connection stays open: longer than clients keep theirs
 CLOSE_SECONDS = 5  # that open requests have when the server ends
 
 
@@ -39,6 +40,7 @@ def opened(models: Sequence[str], folder: Path, port: int | None) -> Iterator["O
             server_header=False,
             limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=CLOSE_SECONDS,
+            timeout_keep_alive=KEEP_SECONDS,
             ws="none",
         )
         yield Opened(uvicorn.Server(config), bound, access, service)
