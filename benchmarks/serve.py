@@ -50,8 +50,11 @@ def start(folder: Path) -> tuple[subprocess.Popen[str], str, str]:
     assert process.stderr is not None
     for line in process.stderr:
         if match := re.search(r"(http://[^/]+)/.*token=(\S+)", line):
-            rest = process.stderr  # a full pipe would stop the server
-            threading.Thread(target=lambda: sys.stderr.writelines(rest), daemon=True).start()
+            # A full pipe would stop the server.
+            rest = threading.Thread(
+                target=sys.stderr.writelines, args=(process.stderr,), daemon=True
+            )
+            rest.start()
             return process, match[1], match[2]
     raise RuntimeError("the server has not started")
 
