@@ -105,7 +105,8 @@ function drag(picture, column, choose) {
 // --- training --------------------------------------------------------------------------------
 
 export function curves(steps) {
-  const [width, height, left, bottom] = [640, 220, 44, 24];
+  const width = Math.min(640, Math.max(300, window.innerWidth - 60)); // text keeps its size on a phone
+  const [height, left, bottom] = [220, 44, 24];
   const smooth = [];
   let mean = steps[0].loss;
   for (const { step, loss } of steps) smooth.push([step, (mean = 0.8 * mean + 0.2 * loss)]);
