@@ -1,4 +1,4 @@
-"""Every limit of the server in one place. docs/page.md has them as a table.
+"""Every limit of the server in one place. docs/page.md names the main ones.
 
 They protect the person at this machine from a mistake (a file dropped twice, a program in a loop)
 and the memory of the machine, not from somebody who has the token.
