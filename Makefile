@@ -43,7 +43,7 @@ clean:     ## remove what the targets made
 	@touch $@
 
 .venv/eval: .venv/tabmt
-	$(PIP) -e '.[eval,fast]'
+	$(PIP) -e '.[eval,fast,serve]'
 	@touch $@
 
 # sdmetrics is there to check our metrics against; it asks for pandas < 3 but does without.

@@ -30,6 +30,7 @@ CHAIN = [  # a folder may import only from earlier lines
     {"estimator", "demo"},
     {"evaluation"},
     {"search", "synthesis"},
+    {"serve"},
     {"cli"},
 ]
 LEVEL = {name: level for level, names in enumerate(CHAIN, 1) for name in names}
@@ -38,7 +39,7 @@ TABLES = {"pandas", "polars", "pyarrow"}
 FORBIDDEN = {  # tables and tensors meet in `model`
     "method": TABLES,
     **{folder: {"torch"} for folder in ("data", "codec", "conditions", "rules", "netflow", "demo")},
-    **{folder: {"torch"} for folder in ("evaluation", "search", "synthesis", "cli")},
+    **{folder: {"torch"} for folder in ("evaluation", "search", "synthesis", "serve", "cli")},
     **{module: TABLES | {"torch"} for module in BASE},
 }
 FILES = [path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]

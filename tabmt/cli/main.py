@@ -21,6 +21,7 @@ from tabmt.cli.netflow import netflow
 from tabmt.cli.options import Commands, Terminated
 from tabmt.cli.rows import complete, embed, impute, like, sample, score
 from tabmt.cli.search import pareto, tune
+from tabmt.cli.serve import serve
 from tabmt.cli.synthesize import demo, synthesize
 from tabmt.writing import remove_abandoned_folders
 
@@ -67,6 +68,7 @@ for command in (
     sample,
     schema,
     score,
+    serve,
     synthesize,
     tune,
 ):

@@ -1,6 +1,8 @@
 """The commands that do all steps at once: synthesize, demo."""
 
 import logging
+import shutil
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-NEXT_COMMAND = "tabmt serve {model}"  # what to try after the demo
 FORCE = "start again if the folder has other results or files; files of the same names are replaced"
 
 
@@ -129,7 +130,12 @@ def demo(output: str, minutes: float, seed: int, force: bool) -> None:
                          force=force)  # fmt: skip
     _show_tables(result)
     _show(result)
-    click.echo(f"Next, try: {NEXT_COMMAND.format(model=result.model)}")
+    click.echo(f"Next, try: {_program()} serve {result.model}")
+
+
+def _program() -> str:
+    """How this program is called: with its path, if the shell does not find it by its name."""
+    return "tabmt" if shutil.which("tabmt") is not None else sys.argv[0]
 
 
 def _show_tables(result: "Synthesis") -> None:

@@ -372,13 +372,23 @@ class CsvWriter:
         self._escape, self._formulas = escape_formulas, set[str]()
 
     def write(self, tables: Iterable[pa.Table]) -> None:
+        self.write_header()
+        for table in tables:
+            self.write_rows(table)
+        self._file.flush()
+        self.warn()
+
+    def write_header(self) -> None:
         names = pa.array(self._schema.names, pa.string())
         names = _csv_quoted(self._checked(names, "the column names"), self._delimiter)
         self._file.write((self._delimiter.join(names.to_pylist()) + "\n").encode())
-        for table in tables:
-            if table.num_rows:
-                self._file.write(self._rows(table))
-        self._file.flush()
+
+    def write_rows(self, table: pa.Table) -> None:
+        if table.num_rows:
+            self._file.write(self._rows(table))
+
+    def warn(self) -> None:
+        """Say in which columns there was text that a spreadsheet would run."""
         if self._formulas:
             log.warning(
                 "Text in %s begins with = + - or @, which a spreadsheet runs as a formula; write "

@@ -1,0 +1,93 @@
+// A table: its columns and what they are taken for, and the form that learns it.
+
+import { call, say } from "/static/api.js";
+
+const about = document.getElementById("table").dataset;
+const form = document.getElementById("learn");
+const status = document.getElementById("learn-status");
+const kindsStatus = document.getElementById("kinds-status");
+const selects = [...document.querySelectorAll("select[data-column]")];
+const chosen = {};
+
+// --- kinds of columns ------------------------------------------------------------------------
+
+const current = await call("GET", `/api/tables/${about.id}`);
+Object.assign(chosen, current.overrides);
+
+async function override(select) {
+  const { column } = select.dataset;
+  const before = select.dataset.kind;
+  say(kindsStatus, `Reading ${column} again.`);
+  for (const other of selects) other.disabled = true;
+  try {
+    const changed = await call("PUT", `/api/tables/${about.id}/kinds`, { kinds: { ...chosen, [column]: select.value } });
+    chosen[column] = select.value;
+    for (const entry of changed.schema.columns) show(entry);
+    say(kindsStatus, `${column} is now taken for ${select.selectedOptions[0].textContent}.`, "good");
+  } catch (error) {
+    select.value = before;
+    say(kindsStatus, error.message, "wrong");
+  }
+  for (const other of selects) other.disabled = false;
+  select.focus();
+  showCommands();
+}
+
+function show(entry) {
+  const select = selects.find((other) => other.dataset.column === entry.name);
+  select.value = entry.kind;
+  select.dataset.kind = entry.kind;
+  for (const cell of document.querySelectorAll("[data-reason]")) {
+    if (cell.dataset.reason === entry.name) cell.textContent = entry.reason;
+  }
+}
+
+for (const select of selects) select.addEventListener("change", () => override(select));
+
+// --- learning --------------------------------------------------------------------------------
+
+function request(kind) {
+  const data = new FormData(form);
+  const number = (name) => (data.get(name) === "" ? null : Number(data.get(name)));
+  const body = { kind, table: about.id, minutes: number("minutes"), seed: number("seed") ?? 0 };
+  if (data.get("target")) body.target = data.get("target");
+  if (number("protect") !== null && number("protect") !== Number(about.protect)) body.protect = number("protect");
+  if (kind === "synthesize") {
+    if (number("rows") !== Number(about.rows)) body.rows = number("rows");
+    if (number("max_risk") !== null) body.max_risk = number("max_risk") / 100;
+  }
+  return body;
+}
+
+function showCommands() {
+  const body = request("synthesize");
+  const quoted = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
+  const options = Object.entries(body).filter(([name, value]) => !["kind", "table"].includes(name) && !(name === "seed" && value === 0));
+  const words = options.map(([name, value]) => `--${name.replace("_", "-")} ${quoted(String(value))}`);
+  const named = options.map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+  if (Object.keys(chosen).length) {
+    const columns = Object.entries(chosen).map(([name, kind]) => ({ name, kind }));
+    words.push("--schema schema.json");
+    named.push(`schema=${JSON.stringify({ columns })}`);
+  }
+  form.querySelector("[data-command]").textContent = ["tabmt synthesize", quoted(about.name), ...words].join(" ");
+  form.querySelector("[data-python]").textContent =
+    `import tabmt\n\nresult = tabmt.synthesize(${[JSON.stringify(about.name), ...named].join(", ")})\nprint(result.verdict)`;
+}
+
+form.addEventListener("input", showCommands);
+showCommands();
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const buttons = [...form.querySelectorAll("button")];
+  for (const button of buttons) button.disabled = true;
+  say(status, "Starting.");
+  try {
+    const job = await call("POST", "/api/jobs", request(event.submitter?.value ?? "synthesize"));
+    window.location.assign(`/jobs/${job.id}`);
+  } catch (error) {
+    say(status, error.message, "wrong");
+    for (const button of buttons) button.disabled = false;
+  }
+});
