@@ -14,7 +14,8 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
-QUICK = ["--steps", "3", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "32"]
+QUICK = ["--steps", "3", "--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "32",
+         "--no-calibrate-missing"]  # fmt: skip
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

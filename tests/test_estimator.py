@@ -361,7 +361,7 @@ def test_a_damaged_model_gets_a_sentence(fitted, tmp_path):
     (tmp_path / "width").write_bytes(whole.replace(b'\\"width\\": 16', b'\\"width\\": 32'))
     with pytest.raises(ModelFileError, match="its checksum is wrong"):
         TabMT.load(tmp_path / "width")
-    (tmp_path / "format").write_bytes(whole.replace(b'{\\"format\\": 4', b'{\\"format\\": 9'))
+    (tmp_path / "format").write_bytes(whole.replace(b'{\\"format\\": 5', b'{\\"format\\": 9'))
     with pytest.raises(ModelFileError) as error:
         TabMT.load(tmp_path / "format")
     assert str(error.value) == (

@@ -88,7 +88,7 @@ def test_a_format_of_many_digits_does_not_fill_the_memory(fitted, tmp_path):
 def test_a_file_of_an_older_format_is_named_as_such(fitted, tmp_path):
     fitted.save(tmp_path / "m.tabmt")
     content = (tmp_path / "m.tabmt").read_bytes()
-    old = content.replace(b'\\"format\\": 4', b'\\"format\\": 3')
+    old = content.replace(b'\\"format\\": 5', b'\\"format\\": 3')
     assert old != content
     (tmp_path / "old.tabmt").write_bytes(old)
     with pytest.raises(UserError) as error:
