@@ -28,7 +28,8 @@ from tabmt.parallel import each
 from tabmt.tokens import TokenFile, TokenStore
 from tests.tables import mixed_frame, write_parts
 
-TINY = {"width": 16, "depth": 1, "heads": 2, "steps": 5, "threads": 1, "batch_size": 32}
+TINY = {"width": 16, "depth": 1, "heads": 2, "steps": 5, "threads": 1, "batch_size": 32,
+        "calibrate_missing": False}  # fmt: skip
 ROWS = 3 * BATCH_ROWS + 100
 # Ray leaves open sockets and files behind when it is shut down.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning")

@@ -23,7 +23,8 @@ from tabmt.data.schema import Column
 from tabmt.tokens import TokenFile, TokenStore
 from tests.tables import mixed_frame, with_little_disk, write_parts
 
-TINY = {"width": 16, "depth": 1, "heads": 2, "steps": 5, "threads": 1, "batch_size": 32}
+TINY = {"width": 16, "depth": 1, "heads": 2, "steps": 5, "threads": 1, "batch_size": 32,
+        "calibrate_missing": False}  # fmt: skip
 
 
 def wide(column: Column) -> Column:

@@ -237,10 +237,8 @@ def command_of(folder: Path, *options: object) -> list[str]:
     return [str(word) for word in command]
 
 
-@pytest.mark.parametrize(
-    "storage",
-    [pytest.param("trials.journal", marks=pytest.mark.slow), "sqlite:///trials.db"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("storage", ["trials.journal", "sqlite:///trials.db"])
 def test_a_killed_search_continues_and_loses_no_finished_trial(folder, tmp_path, storage):
     few = ("--rows", 100, "--final-rows", 100)
     command = command_of(folder, "--storage", storage, "--trials", 12, "--workers", 2, *few)

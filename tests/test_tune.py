@@ -234,7 +234,7 @@ def test_a_bad_fit_is_pruned(table, tmp_path):
     fixed = {"width": 16, "depth": 1, "heads": 2, "drop_path": 0.0, "batch_size": 64, **FIXED}
     found = tune(
         table, "species", trials=14, objective="likelihood", storage=storage, fixed=fixed,
-        minutes=0.03, workers=1,
+        minutes=0.015, workers=1,
     )  # fmt: skip
     assert found.pruned > 0 and np.isclose(sum(found.importances.values()), 1.0)
     assert importance_picture(found.importances).startswith("<svg")
