@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from tabmt.codec.columns import CodedColumn
 from tabmt.data.arrow_types import is_number, plain_array
+from tabmt.data.typed_columns import parse_column
 from tabmt.estimator import TabMT
 from tabmt.serve.formats import plain_rows
 
@@ -52,13 +53,26 @@ class Baseline:
     @classmethod
     def of(cls, model: TabMT) -> "Baseline":
         table = pa.concat_tables(model.sample_batches(BASELINE_ROWS, seed=BASELINE_SEED))
-        axes = tuple(_axis(coded, table.column(coded.name)) for coded in model.model_.codec.coded)
-        return cls(axes, tuple(shares(axes, table)), tuple(plain_rows(table.slice(0, 10))))
+        typed, coded = _in_own_types(model, table), model.model_.codec.coded
+        axes = tuple(_axis(one, typed.column(one.name)) for one in coded)
+        return cls(axes, tuple(shares(model, axes, table)), tuple(plain_rows(table.slice(0, 10))))
 
 
-def shares(axes: Sequence[Axis], table: pa.Table) -> list[dict[str, Any]]:
+def shares(model: TabMT, axes: Sequence[Axis], table: pa.Table) -> list[dict[str, Any]]:
     """For each column: the share of the rows in each bin, in no bin, and missing."""
-    return [_shares(axis, table.column(axis.name)) for axis in axes]
+    typed = _in_own_types(model, table)
+    return [_shares(axis, typed.column(axis.name)) for axis in axes]
+
+
+def _in_own_types(model: TabMT, table: pa.Table) -> pa.Table:
+    """Rows with numbers and dates as such, also where the user's table has them as text."""
+    arrays = [
+        parse_column(table.column(coded.name), coded.column).values
+        if coded.column.kind in ("numeric", "datetime")
+        else table.column(coded.name)
+        for coded in model.model_.codec.coded
+    ]
+    return pa.table(arrays, names=[coded.name for coded in model.model_.codec.coded])
 
 
 def _shares(axis: Axis, column: pa.ChunkedArray) -> dict[str, Any]:

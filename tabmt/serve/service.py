@@ -178,7 +178,7 @@ class Service:
         temperature = rows.temperature_of(request.temperature, request.point, front)
         asked: dict[str, Any] = {"seed": request.seed, "temperature": temperature}
         where, shown = conditions(request.where), loaded.entry.shown
-        columns = await asyncio.to_thread(shares, baseline.axes, table)
+        columns = await asyncio.to_thread(shares, loaded.model, baseline.axes, table)
         return {
             "columns": columns,
             "rows": plain_rows(table.slice(0, PREVIEW_ROWS)),
