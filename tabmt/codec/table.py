@@ -95,7 +95,7 @@ class TableCodec:
         found = find_equal_numbers(self.coded, typed, leave)
         for one in found:
             log.info(
-                "%r often has the number of %r, and will in generated rows", one.column, one.other
+                "column %r often equals column %r; generated rows keep this", one.column, one.other
             )
         return dataclasses.replace(self, equal=found)
 
