@@ -4,9 +4,9 @@
 
 Each table is fitted with its target named and nothing else set, for about --minutes of CPU time of
 one thread (as many steps as take this long, so that a busy machine does not matter) or until it
-stops early, and sampled as often as it has training rows. The detector's score stands beside those
-of fresh real rows and of real rows that are redrawn from the model's codes. Writes
-benchmarks/results/defaults-TABLE.json.
+stops early, and then as many rows are sampled as it has training rows. The detector's score is
+compared with those of fresh real rows and of real rows that are redrawn from the model's codes.
+Writes benchmarks/results/defaults-TABLE.json.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Does the demo tell the truth? Its scores and those of fresh real rows, over several seeds.
+"""Are the demo's scores reliable? Its scores and those of fresh real rows, over several seeds.
 
     python -m benchmarks.demo --seeds 5
 
-Each seed splits the embedded table at random, fits the training rows for up to a minute, and
-evaluates synthetic rows, as `tabmt demo --seed N` does. Fresh real rows should score 0.5 on
+Each seed splits the bundled penguins table at random, fits the training rows for up to a minute,
+and evaluates synthetic rows, as `tabmt demo --seed N` does. Fresh real rows should score 0.5 on
 the detector, and the share of rows closer to training should be within two standard errors of its
 expectation. Writes benchmarks/results/demo.json.
 """

@@ -1,11 +1,11 @@
-"""Kill the program and damage its files: nothing may be lost, accepted, hang or give a traceback.
+"""Kill the program and damage its files: it must not lose data, accept damage, hang or crash.
 
     python -m benchmarks.faults mutate --count 20000 --seed 0
     python -m benchmarks.faults kill --count 200 --seed 0
 
 `mutate` reads damaged and hostile files and inputs (mutations.py) in a process of bounded memory
 and time. `kill` ends fit, sample and impute at random moments by SIGKILL and SIGTERM, runs them
-again, and compares with undisturbed runs. Writes benchmarks/results/faults-mutate.json and
+again, and compares with uninterrupted runs. Writes benchmarks/results/faults-mutate.json and
 faults-kill.json; exits with 1 if there was a fault.
 """
 
@@ -50,7 +50,7 @@ FIT = ["--width", "16", "--depth", "1", "--heads", "2", "--batch-size", "64", "-
 
 
 def outcome(target: Target, seed: int, number: int) -> tuple[str, str]:
-    """What becomes of a mutation, and of a fault the last line of its traceback."""
+    """The outcome of a mutation, and the last line of the traceback if it is a fault."""
     rng = random.Random(f"{seed}/{target.name}/{number}")
     try:
         return target.run(rng), ""
@@ -66,7 +66,7 @@ def outcome(target: Target, seed: int, number: int) -> tuple[str, str]:
 
 
 def work(jobs: list[tuple[Target, int]], seed: int, pipe: int) -> None:
-    """In a child process: do the jobs, and say what became of each."""
+    """In a child process: do the jobs, and report the outcome of each."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
@@ -244,7 +244,7 @@ def prepare(folder: Path) -> None:
 
 
 def content_of(path: Path) -> str:
-    """What tells an output from another; a model by its rows, because its file has times in it."""
+    """What distinguishes outputs: of a model its rows, because its file contains times."""
     if path.suffix == ".tabmt":
         from tabmt import TabMT
 
@@ -262,7 +262,7 @@ def leftovers(folder: Path) -> list[str]:
 
 
 def open_to_others(folder: Path, output: Path) -> list[str]:
-    """What a run has written that others than its owner may read."""
+    """The files of a run that other users than its owner may read."""
     written = [output, *(output.rglob("*") if output.is_dir() else []), *folder.glob("store/*")]
     return [path.name for path in written if stat.S_IMODE(path.stat().st_mode) & 0o077]
 

@@ -33,10 +33,14 @@ def run_info(module: str, data: Path, threads: int) -> dict[str, object]:
     }
 
 
+def result_path(name: str) -> Path:
+    return RESULTS / f"{name}.json"
+
+
 def save_result(name: str, result: dict[str, Any]) -> None:
     """Write a result into benchmarks/results and print its path."""
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
+    path = result_path(name)
     path.write_text(json.dumps(result, indent=1) + "\n")
     print(f"saved {path}", flush=True)
 

@@ -1,8 +1,8 @@
-"""Damaged and hostile files for the fault campaign (faults.py), and what must become of each.
+"""Damaged and hostile files for the fault tests (faults.py), and the expected outcome of each.
 
-A *damaged* file is a good one with some bytes changed. Of our own formats with a checksum, none may
-load. A *hostile* file is well-formed, with a right checksum, and wrong content: it must be refused
-with one sentence, or work. Each mutation follows from a seed and its number alone.
+A *damaged* file is a good one with some bytes changed. In our own formats, which have a checksum,
+none may load. A *hostile* file is well-formed, with a valid checksum, but wrong content: it must be
+refused with a one-sentence error, or work. Each mutation depends on a seed and its number only.
 """
 
 import copy
@@ -64,7 +64,7 @@ RULES = (
 @dataclass(frozen=True)
 class Target:
     """A kind of file or input: `mutate` writes number `index` of a seed, `use` does what a user
-    would do with it and says what became of it."""
+    would do with it and returns the outcome."""
 
     name: str
     run: Callable[[random.Random], str]

@@ -2,8 +2,8 @@
 
     python -m benchmarks.picture
 
-Fits the embedded table for up to a minute, samples as many rows, and plots bill length against body
-mass by species. Writes docs/penguins.svg and benchmarks/results/picture.json.
+Fits the bundled penguins table for up to a minute, samples as many rows, and plots bill length
+against body mass by species. Writes docs/penguins.svg and benchmarks/results/picture.json.
 """
 
 from pathlib import Path

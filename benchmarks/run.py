@@ -6,10 +6,11 @@
 A suite is a file in benchmarks/suites, or the path of one: tables with their minutes, generators
 with their seeds, and the scores to keep. Each run has a folder TABLE/GENERATOR-MINUTESmin-SEED in
 --folder with the sample, the log and result.json, which says what was measured on which machine
-with which versions, or why it failed. A folder without its end mark is run again, one with it is
-not, so the same command resumes; two processes can share a suite. `fresh` are real validation rows,
+with which versions, or why it failed. Only folders without an end mark are run again, so the same
+command resumes; two processes can share a suite. `fresh` are real validation rows,
 the rows of a perfect generator. Writes benchmarks/results/peers-SUITE.json, from which the tables
-of the docs are made (`python -m benchmarks tables`).
+of the docs are made (`python -m benchmarks tables`). Runs in that file are not repeated either,
+even if their folders are gone; --again repeats them, for a generator that has changed.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import sys
 import time
 import tomllib
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.datasets import CLEAN_TABLES, Split, TableInfo, add_data_option, load
-from benchmarks.machine import run_info, save_result
+from benchmarks.machine import result_path, run_info, save_result
 from benchmarks.peers.catalogue import PEERS
 from benchmarks.peers.environments import (
     default_cache,
@@ -49,7 +50,7 @@ BINS = 50  # of the histogram of correlation errors, from 0 to 1
 
 @dataclass(frozen=True)
 class Job:
-    """One generator with one seed on one table, for so many minutes."""
+    """One generator with one seed on one table, for a number of minutes."""
 
     table: str
     generator: str
@@ -217,7 +218,7 @@ def run_job(
 
 
 def make_sample(job: Job, scorer: Scorer, folder: Path, cache: Path) -> dict[str, Any]:
-    """What the driver of a generator reports."""
+    """Fit and sample a generator; returns the report of its driver."""
     sample = folder / "sample.parquet"
     if job.generator == FRESH:
         scorer.fresh_rows().to_parquet(sample, index=False)
@@ -259,10 +260,25 @@ KEPT = (
 )  # fmt: skip
 
 
+def stored_result(suite: Suite) -> dict[str, Any]:
+    """The runs of the suite that its result file holds, and the scores of real rows there."""
+    path = result_path(f"peers-{suite.name}")
+    if not path.is_file():
+        return {"runs": [], "real": {}}
+    content = json.loads(path.read_text())
+    jobs = set(suite.jobs())
+    return {"runs": [r for r in content["runs"] if job_of(r) in jobs], "real": content["real"]}
+
+
+def job_of(result: Mapping[str, Any]) -> Job:
+    return Job(result["table"], result["generator"], result["minutes"], result["seed"])
+
+
 def summary(suite: Suite, runs: Path) -> dict[str, Any]:
     """All finished runs of a suite, and the scores of real rows for each table."""
+    stored = stored_result(suite)
     found: list[dict[str, Any]] = []
-    real: dict[str, Any] = {}
+    real: dict[str, Any] = stored["real"]
     for table, several in suite.tables.items():
         for path in sorted((runs / table).glob("*/result.json")):
             result = json.loads(path.read_text())
@@ -273,10 +289,13 @@ def summary(suite: Suite, runs: Path) -> dict[str, Any]:
             scores = result.get("scores", {})
             kept["scores"] = {name: score["value"] for name, score in scores.items()}
             kept["cut"] = "; ".join(result.get("about", {}).get("cut", []))
+            kept["matrix_product_gflops"] = result["machine"]["matrix_product_gflops"]
             for name, score in scores.items():
                 others = {key: score[key] for key in ("reference", "worst")}
                 real.setdefault(table, {}).setdefault(name, others)
             found.append(kept)
+    known = {job_of(result) for result in found}
+    found += [result for result in stored["runs"] if job_of(result) not in known]
     order = list(suite.generators)
     found.sort(key=lambda run: (run["table"], run["minutes"], order.index(run["generator"]),
                                 run["seed"]))  # fmt: skip
@@ -296,6 +315,7 @@ def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--tables", nargs="+", help="only these")
     parser.add_argument("--generators", nargs="+", help="only these")
     parser.add_argument("--retry", action="store_true", help="run failed ones again")
+    parser.add_argument("--again", action="store_true", help="run finished ones again")
     parser.add_argument(
         "--folder", type=Path, default=default_cache().with_name("tabmt-runs"), help="of the runs"
     )
@@ -316,8 +336,12 @@ def main(argv: Sequence[str]) -> None:
     runs = arguments.folder / suite.name
     info = run_info("benchmarks", arguments.data, 1)
     scorer: Scorer | None = None
+    if arguments.again:
+        forget(suite, jobs, runs)
     for job in jobs:
         folder = job.folder(runs)
+        if not folder.exists() and is_stored(suite, job, arguments.retry):
+            continue
         with locked(folder) as free:
             if not free or is_finished(folder, arguments.retry):
                 continue
@@ -328,6 +352,23 @@ def main(argv: Sequence[str]) -> None:
             (folder / END_MARK).touch()
             print(one_line(result), flush=True)
         save_result(f"peers-{suite.name}", {**summary(suite, runs), **info})
+
+
+def is_stored(suite: Suite, job: Job, retry: bool) -> bool:
+    """Whether the result file has a run; with `retry`, one that did not fail."""
+    own = [result for result in stored_result(suite)["runs"] if job_of(result) == job]
+    return any(not (retry and "failure" in result) for result in own)
+
+
+def forget(suite: Suite, jobs: Sequence[Job], runs: Path) -> None:
+    """Remove runs, so that they are not resumed but made again."""
+    for job in jobs:
+        shutil.rmtree(job.folder(runs), ignore_errors=True)
+    path = result_path(f"peers-{suite.name}")
+    if path.is_file():
+        content = json.loads(path.read_text())
+        content["runs"] = [result for result in content["runs"] if job_of(result) not in jobs]
+        write_json(path, content)
 
 
 def is_finished(folder: Path, retry: bool) -> bool:

@@ -3,9 +3,10 @@
     python -m benchmarks.secrets --rows 1000000
 
 A table with a unique name, an extreme salary, a first and a last date, a telephone number that
-occurs twice among unique ones, and a combination of two frequent values that one row holds, is
-fitted with default settings for some minutes. Counted are the secrets that `tabmt info --scan`
-finds in the file, and the generated rows that hold one. Writes benchmarks/results/secrets.json.
+occurs twice among unique ones, and a combination of two frequent values that only one row has, is
+fitted with default settings for a few minutes. The benchmark counts the secrets that `tabmt info
+--scan` finds in the file, and the generated rows that contain one. Writes
+benchmarks/results/secrets.json.
 """
 
 import argparse
@@ -24,7 +25,7 @@ from tests.tables import FIRST, LAST, NAME, PHONE, SALARY, planted
 
 
 def rows_with_secrets(rows: pd.DataFrame, table: pd.DataFrame) -> dict[str, int]:
-    """How many rows hold each secret; of numbers and dates, also those next to it."""
+    """How many rows contain each secret; for numbers and dates, also values next to it."""
     day = pd.to_datetime(rows["day"])
     near = dt.timedelta(days=30)
     return {

@@ -1,10 +1,10 @@
-"""Make the pages of the docs that follow from benchmarks/results, or check that they do.
+"""Generate the pages of the docs from benchmarks/results, or check that they are up to date.
 
     python -m benchmarks tables
     python -m benchmarks tables --check
 
-The same pages as `make docs`. With --check nothing is written, and a page that differs from what
-the results say is an error.
+The same pages as `make docs`. With --check nothing is written, and a page that does not agree with
+the results is an error.
 """
 
 import argparse

@@ -8,25 +8,26 @@ Four parts for each table:
   with 60, 300 and 2,000: none may be called safe;
 - fresh real rows, with other rows for each seed: at most 5 % may be called unsafe;
 - samples of one model of all training rows at temperature 1, with other test rows for each seed;
-- the attacks, with the model at hand, on samples at several temperatures and on copies.
+- the attacks, including those that use the model, on samples at several temperatures, at the
+  middle point of a Pareto front, of a model without the protection of rare values, and on copies.
 
 Writes benchmarks/results/verdicts-TABLE.json.
 """
 
 import argparse
 import dataclasses
+import json
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
-from benchmarks.datasets import CLEAN_TABLES, add_data_option, as_arrow, load_rows
-from benchmarks.machine import run_info, save_result
-from tabmt import TabMT
+from benchmarks.datasets import CLEAN_TABLES, TableInfo, add_data_option, as_arrow, load_rows
+from benchmarks.machine import result_path, run_info, save_result
+from tabmt import TabMT, pareto
 from tabmt.evaluation.embedding import RowEmbedding
 from tabmt.evaluation.evaluate import Evaluator
 from tabmt.evaluation.results import Privacy
@@ -36,6 +37,8 @@ ROWS = 5_000  # of the training table that is copied
 TEST_ROWS = (0, 60, 300, 2_000)
 TOP = 20
 TEMPERATURES = (1.0, 1.5, 2.0)
+FRONT_TRIALS = 16
+PARTS = ("real", "models")
 RICH = {"adult": "fnlwgt", "california": "MedInc"}  # column whose largest values are copied
 SYLLABLES = ("an", "ber", "dal", "el", "fin", "gun", "hil", "ing", "jo", "kar", "li", "mar",
              "nor", "ol", "per", "rag", "sol", "tor", "ul", "vi")  # fmt: skip
@@ -161,17 +164,31 @@ def on_samples(
     }
 
 
+def attacked_tables(
+    model: TabMT, unprotected: TabMT, train: pd.DataFrame, others: pd.DataFrame, seed: int
+) -> Iterator[tuple[str, pd.DataFrame, TabMT]]:
+    """(what it is, synthetic table, the model that the attacker has)."""
+    for value in TEMPERATURES:
+        rows = model.sample(len(train), seed=seed, temperature=value)
+        yield f"temperature {value:g}", rows, model
+    target = model.get_params()["target"]
+    front = pareto(
+        model, train, others, target, trials=FRONT_TRIALS, workers=1, seed=seed,
+        catboost_settings={"thread_count": 1},
+    )  # fmt: skip
+    chosen = front.choose(point=(len(front.points) + 1) // 2).temperatures
+    yield "middle of a front", model.sample(len(train), seed=seed, temperature=chosen), model
+    rows = unprotected.sample(len(train), seed=seed)
+    yield "temperature 1, without protection", rows, unprotected
+    yield "copies", train, model
+
+
 def on_attacks(
-    model: TabMT, train: pd.DataFrame, others: pd.DataFrame, seed: int
+    model: TabMT, unprotected: TabMT, train: pd.DataFrame, others: pd.DataFrame, seed: int
 ) -> list[dict[str, Any]]:
-    tables: dict[str, Any] = {
-        f"temperature {value:g}": model.sample(len(train), seed=seed, temperature=value)
-        for value in TEMPERATURES
-    }
-    tables["copies"] = train
     found = []
-    for name, table in tables.items():
-        privacy = verdict_on(table, train, others, seed=seed, model=model)
+    for name, table, attacked in attacked_tables(model, unprotected, train, others, seed):
+        privacy = verdict_on(table, train, others, seed=seed, model=attacked)
         attacks = [_rounded(dataclasses.asdict(attack)) for attack in privacy.attacks]
         exposed = None if privacy.exposed is None else dataclasses.asdict(privacy.exposed)
         found.append({"rows": name, "outcome": privacy.outcome, "tests": significant(privacy),
@@ -189,27 +206,34 @@ def run(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     train, valid, test = load_rows(arguments.data, info)
     others = pd.concat([valid, test]).sample(frac=1, random_state=arguments.seed, ignore_index=True)
     table = pd.concat([train, others], ignore_index=True)
-    path = None if arguments.folder is None else arguments.folder / f"{name}.tabmt"
-    if path is not None and path.exists():
-        model = TabMT.load(path)
-    else:
-        settings = {"minutes": arguments.minutes, "threads": arguments.threads}
-        model = TabMT(**settings, target=info.target, seed=arguments.seed).fit(train)
-        if path is not None:
-            model.save(path)
-    seeds = arguments.seeds
+    parts: dict[str, Any] = {"table": name, "rows": ROWS}
+    path = result_path(f"verdicts-{name}")
+    if path.is_file():
+        parts = json.loads(path.read_text())
+    if "real" in arguments.parts:
+        parts["disguised"] = on_disguises(name, train, others, arguments.seed)
+        counts = TEST_ROWS[2:]
+        parts["fresh"] = [on_fresh_rows(table, count, arguments.seeds) for count in counts]
+    if "models" in arguments.parts:
+        parts |= on_models(info, train, others, arguments)
+    return {**parts, **run_info("benchmarks.verdicts", arguments.data, arguments.threads)}
+
+
+def on_models(
+    info: TableInfo, train: pd.DataFrame, others: pd.DataFrame, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """Samples of a model, and the attacks on it and on one without protection."""
+    settings = {"minutes": arguments.minutes, "threads": arguments.threads,
+                "target": info.target, "seed": arguments.seed}  # fmt: skip
+    model, unprotected = (TabMT(**settings, **more).fit(train) for more in ({}, {"protect": 0}))
+    counts = TEST_ROWS[2:]
     return {
-        "table": name,
-        "rows": ROWS,
         "seed": arguments.seed,
         "minutes": arguments.minutes,
-        "disguised": on_disguises(name, train, others, arguments.seed),
-        "fresh": [on_fresh_rows(table, count, seeds) for count in TEST_ROWS[2:]],
         "model_rows": len(train),
         "control_rows": len(others),
-        "samples": [on_samples(model, train, others, count, seeds) for count in TEST_ROWS[2:]],
-        "attacks": on_attacks(model, train, others, arguments.seed),
-        **run_info("benchmarks.verdicts", arguments.data, arguments.threads),
+        "samples": [on_samples(model, train, others, c, arguments.seeds) for c in counts],
+        "attacks": on_attacks(model, unprotected, train, others, arguments.seed),
     }
 
 
@@ -217,11 +241,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_data_option(parser)
     parser.add_argument("--tables", nargs="+", default=sorted(RICH), choices=sorted(RICH))
+    parser.add_argument(
+        "--parts", nargs="+", default=PARTS, choices=PARTS,
+        help="real: the first two parts, which need no model; the others stay as they are stored",
+    )  # fmt: skip
     parser.add_argument("--minutes", type=float, default=2, help="of training each model")
     parser.add_argument("--seeds", type=int, default=20, help="of fresh rows and of samples")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--folder", type=Path, help="of models to store, or to use again")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     for name in arguments.tables:

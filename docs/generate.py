@@ -13,6 +13,7 @@ import dataclasses
 import inspect
 import json
 import re
+import statistics
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from benchmarks import peer_pictures, peer_tables
 from benchmarks.datasets import TABLES
 from benchmarks.published import DCR, DCR_CTABGAN, MLE, NETFLOW
 from tabmt.cli import main
-from tabmt.config import CodecConfig, GenerationConfig, NetworkConfig, TrainConfig
+from tabmt.config import CodecConfig, GenerationConfig, NetworkConfig, TrainConfig, help_in_python
 from tabmt.errors import UserError
 from tabmt.search.pareto_front import Front, Point
 
@@ -237,7 +238,7 @@ def settings_table() -> str:
         for config in (CodecConfig, NetworkConfig, TrainConfig, GenerationConfig)
         for field in dataclasses.fields(config)
     ]
-    about = {field.name: field.metadata["help"].partition("  [default")[0] for field in fields}
+    about = {field.name: help_in_python(field).partition("  [default")[0] for field in fields}
     about["seed"] = "random seed of the training"
     defaults = inspect.signature(tabmt.TabMT).parameters
     rows = [
@@ -285,8 +286,9 @@ def pair_text(privacy: float, quality: float) -> str:
 
 def readme_table() -> str:
     """ML efficiency of the default network, beside real rows and the paper."""
-    head = ["table", "ours", "detector (0.5 is best)", "real rows", "paper's TabMT, tuned",
-            "rows/s"]  # fmt: skip
+    head = ["table", "TabMT, ML efficiency", "TabMT, detector (0.5 is best)",
+            "real rows, ML efficiency", "paper's TabMT (tuned), ML efficiency",
+            "TabMT, rows/s"]  # fmt: skip
     real = real_scores()
     rows = []
     for result in read_results("speed-2min-any-order-*"):
@@ -337,6 +339,38 @@ def sampling_table() -> str:
     ]
     ratios = [f"{result['masked / naive'][chunk]:.2f}" for chunk in chunks]
     return table(["rows per chunk", *chunks], [*rows, ["masked / naive", *ratios]])
+
+
+def sampling_peer_table() -> str:
+    head = ["table", "rows", "ours", "TabularARGN", "ratio", "without kernels, ratio"]
+    result = read_result("sampling-peer")
+    rows: list[list[str]] = []
+    for own in result["tables"]:
+        for count, rates in own["rows_per_cpu_second"].items():
+            rows.append([
+                own["table"], f"{int(count):,}", f"{rates['ours']:,}", f"{rates['argn']:,}",
+                f"{own['ratio'][count]:.2f}", f"{own['ratio_without_kernels'][count]:.2f}",
+            ])  # fmt: skip
+    for count in result["tables"][0]["ratio"]:
+        medians = [
+            statistics.median(own[key][count] for own in result["tables"])
+            for key in ("ratio", "ratio_without_kernels")
+        ]
+        rows.append(["median", f"{int(count):,}", "", "", *(f"{one:.2f}" for one in medians)])
+    return table(head, rows)
+
+
+def relations_table() -> str:
+    head = ["table", "rows", "columns", "seconds to find", "rules", "rows sampled", "violations"]
+    result = read_result("relations")
+    rows = [
+        [
+            name, f"{own['rows']:,}", str(own["columns"]), f"{own['seconds']:.1f}",
+            str(len(own["rules"])), f"{own['sampled']:,}", str(sum(own["violations"].values())),
+        ]
+        for name, own in result["tables"].items()
+    ]  # fmt: skip
+    return table(head, rows)
 
 
 def scale_table() -> str:
@@ -410,9 +444,12 @@ def score_text(mean: float, deviation: float) -> str:
 def figure_links() -> str:
     """The paper's figures that were drawn for real tables."""
     lines = []
-    for path in sorted((DOCS / "figures").glob("*.svg")):
-        name, _, kind = path.stem.partition("-")
-        lines.append(f"![{kind.replace('_', ' ')} of {name}](figures/{path.name})")
+    for name, methods in sorted(read_result("figures")["scores"].items()):
+        trained = ", ".join(f"{m}: {s['training_minutes']:g} minutes" for m, s in methods.items())
+        lines.append(f"**{name}** ({trained} of training)")
+        for path in sorted((DOCS / "figures").glob(f"{name}-*.svg")):
+            kind = path.stem.partition("-")[2].replace("_", " ")
+            lines.append(f"![{kind} of {name}](figures/{path.name})")
     return "\n\n".join(lines)
 
 
@@ -599,7 +636,7 @@ def mean_area(result: Mapping[str, Any]) -> float:
 
 def defaults_table() -> str:
     head = ["table", "seeds", "CPU s", "ML efficiency", "real rows", "detector", "codes alone",
-            "fresh rows", "closer to training, %", "fresh rows, %"]  # fmt: skip
+            "test rows", "closer to training, %", "test rows, %"]  # fmt: skip
     rows = []
     for result in read_results("defaults-*"):
         runs = result["runs"]
@@ -707,7 +744,7 @@ def flights_table() -> str:
     return first + "\n\n" + table(["score", "synthetic rows", "reference"], scores)
 
 
-VERDICTS = {"safe": "**safe**", "unsafe": "do not share", "undecided": "cannot decide"}
+VERDICTS = {"safe": "**safe**", "unsafe": "do not share", "undecided": "undecided"}
 ATTACKS = ("nearest neighbour", "density ratio", "singling out", "linkability", "inference",
            "likelihood")  # fmt: skip
 
@@ -736,7 +773,7 @@ def false_alarms_table() -> str:
     rows = []
     for result in read_results("verdicts-*"):
         sources = {
-            f"{result['rows']:,} fresh real rows": result["fresh"],
+            f"{result['rows']:,} new real rows": result["fresh"],
             f"{result['model_rows']:,} samples at temperature 1": result["samples"],
         }
         for source, checks in sources.items():
@@ -774,7 +811,7 @@ def mutations_table() -> str:
 
 def kills_table() -> str:
     result = read_result("faults-kill")
-    head = ["command", "SIGKILL", "SIGTERM", "was done before", "faults"]
+    head = ["command", "SIGKILL", "SIGTERM", "finished before", "faults"]
     rows = []
     for name, endings in result["endings"].items():
         counts = [str(endings.get(key, 0)) for key in head[1:4]]
@@ -789,6 +826,8 @@ MARKERS: dict[str, Callable[[], str]] = {
     "defaults": defaults_table,
     "peer": lambda: speed_table("speed-peer-*"),
     "sampling": sampling_table,
+    "sampling peer": sampling_peer_table,
+    "relations": relations_table,
     "prompts": conditions_table,
     "paper": paper_table,
     "figures": figure_links,

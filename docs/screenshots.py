@@ -2,8 +2,8 @@
 
     python -m docs.screenshots [--all FOLDER]
 
-Serves a results folder of the embedded table, opens the page in Debian's chromium, and takes
-pictures of its states. The three of the docs are at a width at which they can be read.
+Serves a results folder of the bundled penguins table, opens the page in Debian's chromium, and
+takes pictures of its states. The three of the docs are at a width at which they can be read.
 """
 
 import argparse
@@ -58,6 +58,41 @@ def shoot(tab: Page, name: str, targets: list[Path], *, whole: bool = False) -> 
         tab.screenshot(path=str(target / f"{name}.png"), full_page=whole)
 
 
+def problems(tab: Page, ready: Opened, folder: Path, name: str) -> None:
+    """What people see when there is nothing yet, and when something is wrong."""
+    tab.goto(ready.access.address)
+    wrong = {"name": "notes.csv", "mimeType": "text/csv", "buffer": b"a,a\n1,2\n"}
+    tab.set_input_files("#file", wrong)  # type: ignore[arg-type]
+    tab.wait_for_selector("#upload-status.wrong")
+    shoot(tab, f"{name}-bad-file", [folder])
+    tab.goto(ready.page)
+    choose(tab)
+    tab.fill("[aria-label='bill_length_mm from']", "1000")
+    tab.press("[aria-label='bill_length_mm from']", "Enter")
+    tab.wait_for_selector("#status.wrong")
+    shoot(tab, f"{name}-mistake", [folder])
+    ready.access._sessions.clear()  # as after twelve hours
+    tab.click("#chips button >> nth=0")
+    tab.wait_for_selector("#alert:not([hidden])")
+    shoot(tab, f"{name}-expired", [folder])
+    tab.goto(f"{ready.access.address}?token=wrong")
+    shoot(tab, f"{name}-refused", [folder])
+
+
+def beginnings(tab: Page, ready: Opened, folder: Path, name: str) -> None:
+    """A model whose pictures are not drawn yet, and a row of which some cells are written."""
+    tab.route("**/columns", lambda _: None)
+    tab.goto(ready.page)
+    shoot(tab, f"{name}-loading", [folder])
+    tab.unroute("**/columns")  # what was held goes on
+    tab.wait_for_selector("#status:has-text('as the model learned')")
+    tab.fill("#cells [name=species]", "Gentoo")
+    tab.click("#write button")
+    tab.wait_for_selector("#written table")
+    tab.locator("#write").scroll_into_view_if_needed()
+    shoot(tab, f"{name}-cells", [folder])
+
+
 def learn(tab: Page, address: str, folder: Path, name: str, *, every: bool) -> None:
     """Drop the table and show its columns; learn it for a moment."""
     tab.goto(address)
@@ -68,8 +103,9 @@ def learn(tab: Page, address: str, folder: Path, name: str, *, every: bool) -> N
         return
     tab.click("button[value=fit]")
     tab.wait_for_url("**/jobs/*")
-    tab.wait_for_selector("#curves svg")
-    shoot(tab, f"{name}-training", [folder])
+    tab.wait_for_selector("#details:has-text('validation loss')")
+    tab.wait_for_timeout(4000)
+    shoot(tab, f"{name}-training", [folder], whole=True)
     tab.click("[data-action=stop]")
     tab.wait_for_selector(".badge.finished")
     tab.goto(address)
@@ -84,6 +120,10 @@ def states(browser: Any, scheme: str, width: str, demo: Path, folder: Path, ever
     )
     context.set_default_timeout(PATIENCE)
     tab = context.new_page()
+    if every:
+        with tempfile.TemporaryDirectory() as work, served(Path(work), []) as empty:
+            tab.goto(empty.page)
+            shoot(tab, f"{name}-empty", [folder])
     with (
         tempfile.TemporaryDirectory() as work,
         served(Path(work), [str(demo / "model.tabmt")]) as ready,
@@ -93,12 +133,8 @@ def states(browser: Any, scheme: str, width: str, demo: Path, folder: Path, ever
         shoot(tab, f"{name}-model", [folder])
         if every:
             shoot(tab, f"{name}-model-whole", [folder], whole=True)
-            tab.fill("[aria-label='bill_length_mm from']", "1000")
-            tab.press("[aria-label='bill_length_mm from']", "Enter")
-            tab.wait_for_selector("#status.wrong")
-            shoot(tab, f"{name}-mistake", [folder])
-            tab.goto(f"{ready.access.address}?token=wrong")
-            shoot(tab, f"{name}-refused", [folder])
+            beginnings(tab, ready, folder, name)
+            problems(tab, ready, folder, name)
         tab.goto(ready.page)
         tab.wait_for_selector("#status:has-text('as the model learned')")
         tab.locator("iframe.report").scroll_into_view_if_needed()

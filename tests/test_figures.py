@@ -162,15 +162,15 @@ def test_a_model_of_another_table_is_refused_with_a_sentence(folder):
     with pytest.raises(UserError) as error:
         evaluate(FRESH, TRAIN, TEST, embed=folder / "other.tabmt")
     assert str(error.value) == (
-        "other.tabmt cannot embed the training table: it has no column 'x'. Give a model of a "
-        "table with the same columns."
+        "other.tabmt cannot embed the training table: the table has no column 'x', which the model "
+        "needs."
     )
     with pytest.raises(UserError) as error:
         evaluate(FRESH, TRAIN, TEST, embed=3)
     assert str(error.value) == (
         "embed is a int, but must be a fitted TabMT or the path of a model file."
     )
-    with pytest.raises(UserError, match="has not learned a table yet"):
+    with pytest.raises(UserError, match="is not fitted yet"):
         evaluate(FRESH, TRAIN, TEST, embed=TabMT())
 
 

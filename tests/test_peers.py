@@ -132,7 +132,7 @@ def test_numbers_are_whole_where_all_training_values_are(train):
 def test_the_driver_reports_seconds_memory_and_versions(tmp_path):
     report = environments.check(catalogue.PEERS["cart"], 5.0, tmp_path)
     assert report["peer"] == "cart" and report["versions"]["scikit-learn"]
-    assert report["fit_seconds"] > 0 and report["sample_cpu_seconds"] > 0
+    assert report["fit_seconds"] > 0 and report["sample_cpu_seconds"] >= 0
     assert report["peak_mb"] > 20 and report["about"]["settings"]["least rows of a leaf"] == 5
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import sys
 from xml.etree import ElementTree
 
@@ -94,6 +95,27 @@ def test_a_run_has_scores_times_versions_and_an_end_mark_and_is_not_repeated(
     ]  # fmt: skip
     assert saved["command"].startswith("python -m benchmarks run") and "DATA" in saved["command"]
     assert set(saved["real"]["insurance"]["detector_auc"]) == {"reference", "worst"}
+
+
+def test_stored_runs_are_kept_without_their_folders_and_repeated_when_asked(
+    suite, tmp_path, capsys
+):
+    path = tmp_path / "results" / "peers-small.json"
+    suite("--generators", "cart", "copies")
+    before = json.loads(path.read_text())["runs"]
+    shutil.rmtree(tmp_path / "runs")
+    capsys.readouterr()
+    suite()  # as on another machine: only what is not stored is run
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines() if "fit" in line] == [
+        "fresh"
+    ]
+    assert json.loads(path.read_text())["runs"][: len(before)] == before
+    suite("--generators", "copies", "--again")
+    assert capsys.readouterr().out.count("insurance copies 0.01 min") == 1
+    after = json.loads(path.read_text())["runs"]
+    assert [(one["generator"], one["seed"]) for one in after] == [
+        ("cart", 0), ("cart", 1), ("copies", 0), ("fresh", 0),
+    ]  # fmt: skip
 
 
 def test_a_fault_of_the_runner_is_not_a_result(suite, tmp_path, monkeypatch):

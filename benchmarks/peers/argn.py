@@ -40,8 +40,10 @@ def fit(train: pd.DataFrame, target: str | None, seconds: float, seed: int) -> M
 
 
 def sample(model: Model, rows: int, seed: int) -> pd.DataFrame:
+    """Rare categories, which it protects, are replaced by frequent ones, as those of ours are."""
     set_random_state(seed)
-    return restore(model.model.sample(n_samples=rows), model.train)
+    made = model.model.sample(n_samples=rows, rare_category_replacement_method="SAMPLE")
+    return restore(made, model.train)
 
 
 def main() -> None:

@@ -1,13 +1,13 @@
-"""Training loops that end when the time is over; needs nothing but Python."""
+"""Training loops with a time limit; needs only the standard library."""
 
 import time
 from collections.abc import Iterator
 
 
 class Budget:
-    """At most so many steps, in at most so many seconds since it was made, but at least one.
+    """A maximum number of steps, and of seconds since it was created; at least one step is made.
 
-    Iterating yields what is used of it before each step, from 0 to 1: the larger share of both.
+    Iterating yields the used share before each step, from 0 to 1: the larger one of both.
     """
 
     def __init__(self, seconds: float, steps: int) -> None:

@@ -1,4 +1,4 @@
-"""CTGAN of the `ctgan` package with its defaults, stopped when the time is over."""
+"""CTGAN of the `ctgan` package with its defaults, stopped at the time limit."""
 
 import time
 from collections.abc import Iterable, Iterator

@@ -48,9 +48,9 @@ class Meter:
 
 def cpu_seconds() -> float:
     """CPU time of this process and of all its descendants, ended or not."""
-    times = os.times()
-    ended = times.user + times.system + times.children_user + times.children_system
-    return ended + _running_descendants()
+    times = os.times()  # in steps of 10 ms, which is too coarse for this process
+    ended = times.children_user + times.children_system
+    return time.process_time() + ended + _running_descendants()
 
 
 def _running_descendants() -> float:

@@ -1,6 +1,6 @@
-"""The paper's own method with the settings of `--config paper`, cut to the time.
+"""The paper's own method with the settings of `--config paper`, with a time limit.
 
-As in TabDDPM's tables, a missing category is a category of its own: the method generates no missing
+As in TabDDPM's tables, a missing category is a separate category: the method generates no missing
 values.
 """
 

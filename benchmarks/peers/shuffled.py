@@ -1,4 +1,4 @@
-"""Every column drawn by itself: right columns, no relations between them."""
+"""Every column drawn independently: right columns, no relations between them."""
 
 from typing import Any
 

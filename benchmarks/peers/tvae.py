@@ -1,4 +1,4 @@
-"""TVAE of the `ctgan` package with its defaults, stopped when the time is over."""
+"""TVAE of the `ctgan` package with its defaults, stopped at the time limit."""
 
 import pandas as pd
 from ctgan.synthesizers import tvae as package
