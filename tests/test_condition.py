@@ -107,14 +107,14 @@ def test_a_comma_at_the_end_of_a_set_adds_no_value():
 def test_a_sentence_of_another_form_lists_the_forms(sentence):
     with pytest.raises(UserError) as error:
         parse_sentence(sentence)
-    assert str(error.value) == f"The condition {sentence!r} cannot be read. It can be: {FORMS}."
+    assert str(error.value) == f"The condition {sentence!r} is not valid. Allowed forms: {FORMS}."
     assert "COLUMN in LOW..HIGH" in FORMS
 
 
 def test_a_sign_that_is_not_a_comparison_is_refused():
     with pytest.raises(UserError) as error:
         parse_sentence("age != 30")
-    assert str(error.value) == f"The condition 'age != 30' cannot be read. It can be: {FORMS}."
+    assert str(error.value) == f"The condition 'age != 30' is not valid. Allowed forms: {FORMS}."
 
 
 def test_a_mapping_takes_conditions_and_plain_values():
@@ -141,7 +141,8 @@ def test_what_is_not_a_condition_gets_a_sentence():
     with pytest.raises(UserError) as error:
         parse_conditions(3)
     assert str(error.value) == (
-        f"where is 3, but must map columns to conditions, or be sentences: {FORMS}."
+        f"`where` must be a dict of conditions or text such as 'age >= 18', got 3. Allowed forms: "
+        f"{FORMS}."
     )
 
 

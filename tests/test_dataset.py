@@ -249,16 +249,17 @@ def test_files_that_differ_get_a_sentence(tmp_path):
     for paths, sentence in (
         (
             [a, b],
-            rf"'{b}' has the columns y, but '{a}' has x; files of one table have the same columns.",
+            rf"'{b}' has the columns y, but '{a}' has x; files of one table must have the same "
+            r"columns.",
         ),
         ([a, c], r"Column 'x' is (large_)?string in .* but int64 in .*; cast it to one type."),
-        ([a, d], r"The files of one table have one format, but these are csv, parquet."),
+        ([a, d], r"The files of one table must have one format, but these are csv, parquet."),
         ([tmp_path / "no.parquet"], r"There is no file"),
         (
             str(tmp_path / "q*.parquet"),
             r"There are no files in .*q\*.parquet'; give another folder or pattern",
         ),
-        ([pd.DataFrame()], r"A list is not a table"),
+        ([pd.DataFrame()], r"Cannot read a list as a table"),
     ):
         for access in (lambda d: d.num_rows, lambda d: list(d.batches(10))):
             with pytest.raises(UserError, match=sentence):

@@ -1,5 +1,8 @@
 """CSV, Parquet and Arrow files: read and written without loss."""
 
+import base64
+import re
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -178,3 +181,32 @@ def test_a_compressed_file_is_read_whatever_the_case_of_its_suffix(tmp_path, fit
     write_file(tmp_path / "x.csv.gz", fitted.schema_, [fitted.sample(5, seed=0, output="arrow")])
     (tmp_path / "x.csv.gz").rename(tmp_path / "X.CSV.GZ")
     assert read(tmp_path / "X.CSV.GZ").num_rows == 5
+
+
+@pytest.mark.parametrize(("suffix", "kind"), [("arrow", "ipc"), ("parquet", "parquet")])
+def test_a_time_zone_that_is_no_text_gets_a_sentence(tmp_path, suffix, kind):
+    """In a Parquet file the zone is in a schema that Arrow writes in base 64."""
+    path = tmp_path / f"times.{suffix}"
+    table = pa.table({"when": pa.array([0, 1, 2], pa.timestamp("s", "Zone/Z")), "x": [1, 2, 3]})
+    if suffix == "arrow":
+        pyarrow.feather.write_feather(table, path, compression="uncompressed")
+        content = path.read_bytes().replace(b"Zone/Z", b"Zone/\xa3")
+    else:
+        pyarrow.parquet.write_table(table, path)
+        content = damaged_zone(path.read_bytes())
+    path.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        Dataset.open(path).to_table()
+    assert str(error.value) == (
+        f"{str(path)!r} cannot be read as {kind}: the name or the time zone of a column is not "
+        "UTF-8 text."
+    )
+
+
+def damaged_zone(content: bytes) -> bytes:
+    """A Parquet file whose stored Arrow schema has a time zone that is not UTF-8."""
+    start = content.index(b"ARROW:schema")
+    encoded = re.search(rb"[A-Za-z0-9+/=]{100,}", content[start + len("ARROW:schema") :])
+    assert encoded is not None
+    schema = base64.b64decode(encoded[0]).replace(b"Zone/Z", b"Zone/\xa3")
+    return content.replace(encoded[0], base64.b64encode(schema))

@@ -118,7 +118,7 @@ def test_an_index_that_is_left_out_is_logged(caplog):
             "An object of type set is not a table. Pass a pandas, polars or Arrow table, or the "
             "path of a CSV, Parquet or Arrow file.",
         ),
-        ([1, 2], "A list is not a table, unless it is a list of paths of files."),
+        ([1, 2], "Cannot read a list as a table; a list must contain file paths."),
     ],
 )
 def test_what_is_not_a_table_gets_a_sentence(source, sentence):

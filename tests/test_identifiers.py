@@ -66,8 +66,8 @@ def test_too_many_rows_for_the_type_get_a_sentence():
     with pytest.raises(UserError) as error:
         Identifiers.find("key", values).generate(0, 200, dtype=pa.int8(), seed=0, name="key")
     assert str(error.value) == (
-        "Column 'key' is an id of type int8, which cannot number 200 rows. "
-        "Sample fewer rows, or give the column a wider type."
+        "Column 'key': int8 cannot hold 200 distinct ids. Generate fewer rows, or give the column "
+        "a wider type and fit again."
     )
 
 

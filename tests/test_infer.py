@@ -55,7 +55,7 @@ KINDS = [
     ("wide", [2**62 * (-1) ** i for i in THIRTY], "categorical",
      "numbers with more digits than float64 has"),
     ("inf", [math.inf, *[i / 8 for i in THIRTY]], "numeric",
-     "numbers with 31 distinct values; 1 infinite values have codes of their own"),
+     "numbers with 31 distinct values; infinite values have bins of their own"),
     ("infs", [math.inf, -math.inf], "categorical", "only infinite values"),
     ("nan", [math.nan, *[i / 8 for i in THIRTY]], "numeric",
      "numbers with 30 distinct values; 1 NaN are read as missing"),

@@ -59,8 +59,8 @@ WRONG_ENTRIES = [
     ),
     (
         {"columns": [{"name": "city", "kind": "numeric"}]},
-        "The schema calls column 'city' numeric, but its values are string with missing values; "
-        "it can be: categorical, id.",
+        "The schema sets kind of column 'city' to 'numeric', but its values are string with "
+        "missing values; it can be: categorical, id.",
     ),
     (
         {"columns": [{"name": "city", "missing": "none"}]},
@@ -79,8 +79,8 @@ WRONG_ENTRIES = [
     ),
     (
         {"columns": [{"name": "age", "dtype": "double"}]},
-        "The schema sets dtype of column 'age' to 'double', but the table has 'int64'; "
-        "you can set: kind, missing, missing_text, decimals, quantizer, max_bins.",
+        "The dtype of column 'age' cannot be changed (schema: 'double', table: 'int64'). Editable "
+        "entries: kind, missing, missing_text, decimals, quantizer, max_bins.",
     ),
     (
         {"columns": [{"name": "age", "decimals": 2}]},
@@ -119,27 +119,28 @@ WRONG_MISSING_TEXTS = [
     (
         pa.array(["1", "99", "150", "7"]),
         "99",
-        "The schema sets missing_text of column 'x' to '99', which lies between its values and "
-        "could be generated. Leave these cells empty, or set its kind to categorical.",
+        "The schema sets missing_text of column 'x' to '99', which lies within the range of the "
+        "column, so a generated value could be mistaken for a missing one. Leave these cells "
+        "empty, or set its kind to categorical.",
     ),
     (
         pa.array(["1", "NA", "150", "-9"]),
         "-9",
         "Column 'x' contains 'NA' for missing values, but the schema sets missing_text to '-9'. "
-        "Use one spelling in the table, or set missing_text of this column to null.",
+        "Use one spelling in the table, or set missing_text of this column to null (JSON null).",
     ),
     (
         pa.array(["1", "2", "150", "NA", "unknown", None]),
         "unknown",
         "Column 'x' contains 'NA' for missing values, but the schema sets missing_text to "
         "'unknown'. "
-        "Use one spelling in the table, or set missing_text of this column to null.",
+        "Use one spelling in the table, or set missing_text of this column to null (JSON null).",
     ),
     (
         pa.array(["a", "NA", "a"]).dictionary_encode(),
         "NA",
         "missing_text ('NA') is for text columns, but column 'x' has a categorical type. Convert "
-        "it to text, or set its missing_text to null.",
+        "it to text, or set its missing_text to null (JSON null).",
     ),
 ]
 
@@ -156,5 +157,5 @@ def test_a_missing_text_to_which_values_could_be_rounded_gets_a_sentence():
     entry = {"name": "x", "missing_text": "0.00"}
     (column,) = infer_schema(table, overrides={"columns": [entry]}).columns
     assert column.missing_text == "0.00"
-    with pytest.raises(UserError, match="which lies between its values and could be generated"):
+    with pytest.raises(UserError, match="a generated value could be mistaken for a"):
         infer_schema(table, overrides={"columns": [{**entry, "decimals": 0}]})

@@ -9,7 +9,7 @@ import pytest
 
 from tabmt import TabMT
 from tabmt.codec.quantize import quantize
-from tabmt.codec.resolution import codes_detector_auc
+from tabmt.codec.resolution import codes_detector_auc, detectable_columns
 from tabmt.codec.table import TableCodec
 from tabmt.config import CodecConfig
 from tabmt.data.dataset import Dataset
@@ -93,7 +93,7 @@ def test_the_score_is_logged_and_part_of_the_model_file(tmp_path, caplog):
         model = TabMT(steps=2, seed=0).fit(pa.Table.from_pandas(related(1200)))
     score = model.card_.codes_detector_auc
     assert score is not None
-    assert f"redrawn from codes with {score:.2f}" in caplog.text
+    assert f"real rows from rows with binned numbers: AUC {score:.2f}" in caplog.text
     model.save(tmp_path / "model.tabmt")
     assert TabMT.load(tmp_path / "model.tabmt").card_.codes_detector_auc == score
 
@@ -110,7 +110,8 @@ def test_shared_numbers_get_codes_where_bins_would_be_told_apart(caplog):
     frame, settings = pages(), {"steps": 2, "seed": 0, "max_bins": 20}
     with caplog.at_level(logging.INFO, "tabmt"):
         model = TabMT(**settings).fit(frame)
-    assert "so numbers that many rows share get codes of their own" in caplog.text
+    own_bins = "numbers that occur in many rows get bins of their own in: likes, score"
+    assert own_bins in caplog.messages
     assert model.card_.codes_detector_auc == pytest.approx(0.5, abs=0.05)
     assert set(model.sample(500, seed=1)["score"]) <= set(frame["score"])
     bins = TabMT(shared_values="bins", **settings).fit(frame)
@@ -120,9 +121,30 @@ def test_shared_numbers_get_codes_where_bins_would_be_told_apart(caplog):
 
 def test_tables_that_bins_hold_keep_their_bins():
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"price": 10 * rng.integers(1, 200, 3000) - 1, "y": rng.normal(size=3000)})
+    frame = pd.DataFrame({"price": rng.integers(1, 2000, 3000), "y": rng.normal(size=3000)})
     sizes = {
         shared: TabMT(steps=2, seed=0, max_bins=20, shared_values=shared).fit(frame)
         for shared in ("auto", "bins")
     }
     assert sizes["auto"].model_.codec.sizes == sizes["bins"].model_.codec.sizes
+
+
+def flows(rows: int = 20_000) -> pd.DataFrame:
+    """A column with values that repeat among others, and one that has none."""
+    rng = np.random.default_rng(0)
+    speeds = rng.permutation(100_000)[:80]
+    other = rng.integers(0, 100_000, rows)
+    speed = np.where(rng.random(rows) < 0.6, rng.choice(speeds, rows), other)
+    return pd.DataFrame({"speed": speed, "size": rng.integers(0, 100_000, rows)})
+
+
+def test_only_columns_whose_own_values_are_told_apart_get_codes_for_them():
+    frame = flows()
+    dataset = Dataset.open(frame)
+    config = CodecConfig(find_rules=False)
+    typed = TypedTable.of(Inference.of(dataset, config, {}).columns(dataset))
+    codec = TableCodec.fit(typed.columns.values(), dataset.source, {}, config, 0)
+    assert detectable_columns(codec, typed, seed=0) == ["speed"]
+    model = TabMT(steps=2, seed=0, find_rules=False).fit(frame)
+    speed, size = (model.model_.codec[name].codec.numeric.codes for name in frame)
+    assert (int(speed.atom.sum()), int(size.atom.sum())) == (80, 0)

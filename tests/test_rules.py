@@ -36,11 +36,11 @@ def test_rows_that_violate_a_rule_are_found_and_rows_with_missing_values_cannot(
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a >", "The rule 'r' cannot be read: 'a >' (invalid syntax)."),
+        ("a >", "Rule 'r' is not valid: 'a >' (invalid syntax)."),
         ("c > 1", "The rule 'r' names a column 'c' that does not exist."),
         (
             "a.__class__ == 1",
-            "The rule 'r' contains 'a.__class__', which is not allowed. "
+            "Rule 'r' is not valid: 'a.__class__' is not allowed. "
             "Use + - * /, comparisons, in, and, or, not, matches(column, 'pattern'), numbers and "
             "quoted text.",
         ),
@@ -116,8 +116,8 @@ def test_text_matches_a_pattern_as_a_whole():
     assert Rule.parse("r", "matches(word, 'a')").violations(columns, missing).all()
     for text, sentence in (
         ("matches(x, 'a')", "cannot be applied to its columns"),
-        ("matches(word, '(')", "has a pattern that cannot be read"),
-        ("matches(word)", "contains 'matches\\(word\\)', which is not allowed"),
+        ("matches(word, '(')", "is not valid: '\\(' is not a regular expression"),
+        ("matches(word)", "is not valid: 'matches\\(word\\)' is not allowed"),
     ):
         with pytest.raises(UserError, match=sentence):
             Rule.parse("r", text).violations(columns, missing)
@@ -160,7 +160,7 @@ def test_exactly_one_flag_must_be_set_where_none_is_missing():
         ),
         (
             "exactly_one(a, city)",
-            "The rule 'r' is about flags, 0 or 1, but column 'city' holds text: "
+            "Rule 'r': exactly_one() needs columns of 0 and 1, but 'city' holds text: "
             "'exactly_one(a, city)'.",
         ),
     ],

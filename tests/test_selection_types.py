@@ -118,7 +118,8 @@ def test_a_column_without_values_can_only_be_missing(model):
         with pytest.raises(UserError) as error:
             model.sample(3, seed=0, where={"void": condition})
         assert str(error.value) == (
-            "Every value of column 'void' is missing, so it can only be missing."
+            "Column 'void' had no known values in the training table, or none frequent enough to "
+            "be stored, so a condition can only ask for missing values."
         )
 
 

@@ -189,7 +189,7 @@ def test_new_rows_are_encoded_with_the_codes_of_the_fit(caplog):
     assert caplog.messages == [
         "Column 'age' has 1 missing values, but had none when the model was fitted; they are "
         "masked, as if they were not given.",
-        "Column 'age' has values outside the range that the model holds; each is replaced by "
+        "Column 'age' has values outside the range of the model; each is replaced by "
         "the nearest value in range (1 of the first 1 values).",
     ]
 
@@ -199,8 +199,8 @@ def test_new_rows_are_encoded_with_the_codes_of_the_fit(caplog):
     [
         (
             {"age": [1], "city": ["Olso"]},
-            "Column 'city' has 1 cell with 1 value that the model has not seen; it has seen 2 "
-            "values there. Remove these rows, or leave the cells empty.",
+            "Column 'city' has 1 cell with 1 value that the model does not know; it knows 2. "
+            "Remove these rows, or leave the cells empty.",
         ),
         (
             {"age": [1]},

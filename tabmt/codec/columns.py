@@ -291,8 +291,7 @@ class NumericCodec(ColumnCodec):
             least, most = (self._show(end) for end in self.codes.extent)
             raise UserError(
                 f"The condition on column {column.name!r} asks for {self._show(unit)}, which the "
-                f"model cannot generate; nearest {self._neighbours(unit)}, in a range of {least} "
-                f"to {most}."
+                f"model cannot generate; {self._neighbours(unit)} (range {least} to {most})."
             )
         if len(units) == 1:
             return Selection(np.bincount(own, minlength=self.size).astype(float), choices=units)
@@ -318,7 +317,7 @@ class NumericCodec(ColumnCodec):
             least, most = self.codes.extent
             known = f"its range is {self._show(least)} to {self._show(most)}"
             if least <= low <= high <= most:  # between two values, such as the centres of bins
-                known = f"nearest {self._neighbours(low)}"
+                known = self._neighbours(low)
             raise UserError(_empty_range(column, wanted, known))
         return Selection(weights, float(low), float(high))
 
@@ -410,13 +409,14 @@ class NumericCodec(ColumnCodec):
         return self.grid.values(np.array([unit]))[0].as_py()
 
     def _neighbours(self, unit: float) -> str:
-        """The values on both sides of one that no code has."""
+        """A clause with the values on both sides of one that no code has."""
         ends, _ = self.codes.ends()
         points = np.concatenate([self.codes.centres[self.codes.atom], ends])
         below, above = points[points < unit], points[points > unit]
         sides = [*([below.max()] if len(below) else []), *([above.min()] if len(above) else [])]
         named = " and ".join(str(self._show(side)) for side in sides)
-        return f"{'is' if len(sides) == 1 else 'are'} {named}"
+        words = "value it can generate is" if len(sides) == 1 else "values it can generate are"
+        return f"the nearest {words} {named}"
 
     def to_parts(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         arrays = {key: getattr(self.codes, key) for key in self.ARRAYS}
@@ -605,9 +605,8 @@ class CategoricalCodec(ColumnCodec):
         count, distinct = len(unseen), pc.count_distinct(unseen).as_py()
         cells = f"{count:,} cell{'s' * (count != 1)} with {distinct:,}"
         return (
-            f"Column {column.name!r} has {cells} value{'s' * (distinct != 1)} that the model has "
-            f"not seen; it has seen {len(self.values):,} values there. Remove these rows, or leave "
-            "the cells empty."
+            f"Column {column.name!r} has {cells} value{'s' * (distinct != 1)} that the model does "
+            f"not know; it knows {len(self.values):,}. Remove these rows, or leave the cells empty."
         )
 
     def select_values(self, column: Column, values: tuple[Any, ...]) -> Selection:
@@ -676,10 +675,10 @@ class ConstantCodec(ColumnCodec):
         return pa.repeat(self.values[0], len(codes))
 
     def unseen_error(self, column: Column, known: pa.Array) -> str:
-        only = "missing values" if self.is_empty else "one value"
+        only = "only missing values" if self.is_empty else "a single value"
         return (
-            f"The model has seen only {only} in column {column.name!r}, but this table has other "
-            "values there."
+            f"Column {column.name!r} had {only} in the training table, but has other values here. "
+            "Remove these rows, or leave the cells empty."
         )
 
     def select_values(self, column: Column, values: tuple[Any, ...]) -> Selection:
@@ -690,9 +689,7 @@ class ConstantCodec(ColumnCodec):
 
     def _not_empty(self, column: Column) -> pa.Array:
         if self.is_empty:
-            raise UserError(
-                f"Every value of column {column.name!r} is missing, so it can only be missing."
-            )
+            raise UserError(no_values(column.name))
         return self.values
 
     def candidates(
@@ -750,8 +747,8 @@ class IdCodec(ColumnCodec):
 
     def _not_selectable(self, column: Column) -> UserError:
         return UserError(
-            f"Column {column.name!r} is an id, whose values are generated for each row; no value "
-            "can be asked for. Set its kind in the schema if its values have a meaning."
+            f"Column {column.name!r} is an id column; conditions on it are not supported. To learn "
+            'its values, set its kind to "categorical" in the schema and fit again.'
         )
 
     def candidates(
@@ -849,12 +846,19 @@ def _category_bound(column: Column, value: Any, dtype: pa.DataType) -> Any:
 def _unknown_category(column: Column, value: Any, known: pa.Array) -> str:
     categories = [str(category) for category in known.to_pylist()]
     close = difflib.get_close_matches(str(value), categories, n=3, cutoff=0.5)
-    hint = (
-        f"closest are {', '.join(map(repr, close))}" if close else f"it has seen {_listed(known)}"
-    )
+    hint = f"The closest are: {', '.join(map(repr, close))}" if close else (
+        f"Its values are: {_listed(known)}")  # fmt: skip
     return (
-        f"The condition on column {column.name!r} asks for {value!r}, which the model has not "
-        f"seen; {hint}."
+        f"The condition on column {column.name!r} asks for {value!r}, which is not a value of this "
+        f"model (unknown, or too rare to be stored). {hint}."
+    )
+
+
+def no_values(name: str) -> str:
+    """What to say about a condition on a column of which no value is stored."""
+    return (
+        f"Column {name!r} had no known values in the training table, or none frequent enough to be "
+        "stored, so a condition can only ask for missing values."
     )
 
 
@@ -1051,7 +1055,7 @@ class CodedColumn:
             raise UserError(message)
         if self.name not in warned:
             log.warning(
-                "Column %r has values outside the range that the model holds; each is replaced by "
+                "Column %r has values outside the range of the model; each is replaced by "
                 "the nearest value in range (%d of the first %d values).",
                 self.name,
                 int(unseen.sum()),

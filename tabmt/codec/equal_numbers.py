@@ -1,10 +1,10 @@
-"""Numbers that are often the same in two columns: a lot as large as those around it, a date of
+"""Numbers that are often equal in two columns: a lot as large as those around it, a date of
 delivery that is the date of the order.
 
-Two columns fall into the same bin by themselves, as the network has learned it; but drawn apart
-inside their bins they would hardly ever be equal. So a column may have another one whose number it
-takes with some probability, if that number lies in its bin. The mass of a number is then a mixture
-of both cases, so that likelihoods agree with what is drawn.
+The network learns how often two columns fall into the same bin, but numbers that are drawn
+independently inside their bins would hardly ever be equal. So a column may have a partner: with
+some probability it takes the number of that column, if it lies in its own bin. The probability of
+a number is then a mixture of both cases, so that likelihoods agree with the draws.
 """
 
 import logging
@@ -24,7 +24,7 @@ LEAST_EQUAL = 50  # rows in which two columns are equal ...
 LEAST_EQUAL_SHARE = 0.01  # ... and the share of the rows, beyond chance, for it to matter
 MOST_COLUMNS = 300  # of numbers that are compared with each other: the pairs grow with the square
 PAIRS_AT_ONCE = 4096  # of codes, to bound the memory
-PRIOR_ROWS = 50  # that count as the rows of all bins do
+PRIOR_ROWS = 50  # with the shares of all bins, which are added to those of each code
 
 Units = np.ndarray  # (rows,) float64, NaN where missing
 
@@ -40,7 +40,7 @@ class EqualNumbers:
     def draw(
         self, codec: NumericCodec, codes: np.ndarray, other: Units, rng: np.random.Generator
     ) -> Bounds:
-        """Bounds that make some numbers equal to those of the other column, and leave the rest."""
+        """Bounds that make some numbers equal to those of the other column, and free the others."""
         equal = rng.random(len(codes)) < np.where(
             lies_in_bin(codec, codes, other), self.shares[np.minimum(codes, codec.size - 1)], 0.0
         )
@@ -49,7 +49,7 @@ class EqualNumbers:
     def mass(
         self, codec: NumericCodec, codes: np.ndarray, units: Units, other: Units, alone: np.ndarray
     ) -> np.ndarray:
-        """Share of its code's mass that a number has, (n,), which `alone` is without the other."""
+        """Share of its code's mass that a number has, (n,); `alone` is that without the other."""
         shares = np.where(lies_in_bin(codec, codes, other), self.shares[codes], 0.0)
         return np.asarray(shares * (units == other) + (1 - shares) * alone)
 
@@ -80,7 +80,7 @@ def find_equal_numbers(
     codecs = {name: own for name, own in columns.items() if own is not None and own.is_bin.any()}
     every = {name: own for name, own in columns.items() if own is not None}
     if len(every) > MOST_COLUMNS:
-        log.info("more than %d columns of numbers: not searched for equal ones", MOST_COLUMNS)
+        log.info("more than %d numeric columns: not searching for equal numbers", MOST_COLUMNS)
         return ()
     partners = {
         name: [other for other, its in every.items() if other != name and same_grid(own, its)]
@@ -124,7 +124,7 @@ def _compare(
     least = max(LEAST_EQUAL, LEAST_EQUAL_SHARE * len(units[name]))
     if excess < least or equal.sum() < 2 * chance.sum():
         return 0.0, None
-    # The other number is drawn anew inside its own bin, of which a part lies in this one.
+    # The other number is drawn again inside its own bin, of which a part lies in this one.
     possible = _probability_inside(codec, codes, its_codec, its_codec.codes.encode(its)[0])
     by_code = np.bincount(codes, equal - chance, codec.size)
     possible_by_code = np.bincount(codes, possible, codec.size)
@@ -158,7 +158,7 @@ def _probability_inside(
 
 
 def _strongest(found: list[tuple[float, EqualNumbers]]) -> Iterator[EqualNumbers]:
-    """For each column the other one that it is equal to most often, without a circle."""
+    """For each column the one that it is equal to most often, without cycles."""
     other_of: dict[str, str] = {}
     for _, equal in sorted(found, key=lambda one: -one[0]):
         last = equal.other

@@ -3,9 +3,9 @@
 A format is a number of possible identifiers and a way to write each of them. Row i of a sample gets
 identifier number (a * i + b) mod count, with a and b from the seed. This is a permutation that
 needs no memory, so rows can be generated in chunks. Text of several lengths or shapes has several
-patterns, which take turns as often as the shapes occur. A pattern is made only of a shape that
-enough rows share, and has room for many times as many identifiers as the table has, so that a new
-one is hardly ever a real one.
+patterns, which take turns as often as the shapes occur. A pattern is made only from a shape that
+enough rows share, and allows many times as many identifiers as the table has, so that a new
+identifier is hardly ever a real one.
 """
 
 import math
@@ -159,8 +159,8 @@ class Identifiers:
             return pa.array(numbers, dtype)
         except (pa.ArrowInvalid, OverflowError) as error:
             raise UserError(
-                f"Column {name!r} is an id of type {dtype}, which cannot number {first + rows} "
-                "rows. Sample fewer rows, or give the column a wider type."
+                f"Column {name!r}: {dtype} cannot hold {first + rows} distinct ids. Generate fewer "
+                "rows, or give the column a wider type and fit again."
             ) from error
 
     def _number(self, row: int, seed: int) -> int:
@@ -250,7 +250,7 @@ def _with_checksum(word: str, form: str | None) -> str:
 
 
 def _rounded(number: int, digits: int) -> int:
-    """Down to so many significant digits."""
+    """Round down to this many significant digits."""
     step: int = 10 ** max(0, len(str(abs(number))) - digits)
     return number // step * step
 

@@ -26,8 +26,8 @@ from tabmt.codec.table import TableCodec, fit_column
 from tabmt.config import CodecConfig, Engine
 from tabmt.data import infer
 from tabmt.data.dataset import Dataset
-from tabmt.data.schema import Schema
-from tabmt.data.typed_columns import TypedColumn
+from tabmt.data.schema import Schema, SchemaRules
+from tabmt.data.typed_columns import TypedColumn, parse_column
 from tabmt.errors import UserError
 from tabmt.fingerprint import fingerprint
 from tabmt.json_files import convert, json_text, parse_json, read_bounded, require
@@ -45,9 +45,9 @@ from tabmt.writing import (
 log = logging.getLogger(__name__)
 
 TOKENS, CODEC, CONTENT = "tokens", "codec.npz", "content.json"
-ABOUT = """This folder holds a table in the form in which `tabmt fit --store` trains it:
-every row as numbers (tokens), and what they stand for (codec.npz). Whoever has both has the table,
-with its numbers rounded. Delete the folder when no further fit needs it.
+ABOUT = """This folder contains a table in the form that `tabmt fit --store` uses for training:
+every row as numbers (tokens), and their meaning (codec.npz). Both together reveal the table, with
+its numbers rounded. Delete the folder when no further fit needs it.
 """
 
 
@@ -68,7 +68,22 @@ def fit_table_codec(
     if infer.is_sampled(dataset):
         codec = _with_all_rows(codec, inference, dataset, declared, seed)
     by_name = {column.name: column for column in codec.schema.columns}
-    return codec.with_rules(inference.rules(dataset, by_name))
+    rules = inference.rules(dataset, by_name)
+    return _with_own_codes(codec, rules, dataset, config, seed).with_rules(rules)
+
+
+def _with_own_codes(
+    codec: TableCodec, rules: SchemaRules, dataset: Dataset, config: CodecConfig, seed: int
+) -> TableCodec:
+    """A codec whose columns have the codes that found rules need, by all of their rows."""
+    columns = rules.columns_with_own_codes(codec.schema.columns)
+    coded = tuple(
+        one
+        if column == one.column
+        else fit_column(parse_column(dataset.column(column.name), column), config, seed)
+        for one, column in zip(codec.coded, columns, strict=True)
+    )
+    return TableCodec(Schema(columns, dataset.source), coded)
 
 
 def _with_all_rows(
@@ -78,8 +93,9 @@ def _with_all_rows(
     declared: Mapping[str, pa.Array | None],
     seed: int,
 ) -> TableCodec:
-    """A codec that was fitted on some rows, with all categories, and with the columns anew that
-    differ in the other rows. `declared` holds the categories that a column's type declares."""
+    """A codec that was fitted on some rows, with the categories of all rows, and refitted for the
+    columns that differ in other rows. `declared` are the categories that a column's type
+    declares."""
     config = inference.config
     by_name = {column.name: column for column in codec.schema.columns}
     scan = infer.scan(dataset, by_name, inference.overrides)
@@ -205,7 +221,7 @@ def _encode_into(
 
 
 def _check_folder(folder: Path) -> None:
-    """Make the folder, or see that it holds nothing but what an interrupted run has left."""
+    """Create the folder, or check that it contains only files of an interrupted run."""
     make_folder(folder)
     own = (TOKENS, CODEC, README)
     if any(path.name[0] != "." and path.name not in own for path in folder.iterdir()):

@@ -2,12 +2,11 @@
 
 A value that is frequent by itself (0, 99999, 40 hours) is an *atom* with a code of its own; the
 other values fall into bins. A bin stores the shape of its values as a few knots of their cumulative
-distribution. With protection (data/protection.py), atoms are values that enough rows hold, and
-every other number that is stored is an average of as many rows, so that none can be solved for;
-rare numbers beyond the ends are moved inside. Without it, knots and inner edges are half-way
-between two neighbouring values, and the ends are exact. How round the numbers of a bin are is in
-round_numbers.py. Works on the units of data/units.py: it
-sees neither types nor missing values.
+distribution. With protection (data/protection.py), atoms are values that occur in enough rows, and
+every other number that is stored is an average over as many rows, so that none can be solved for;
+rare numbers beyond the ends are clipped. Without it, knots and inner edges are half-way between two
+neighbouring values, and the ends are exact. How round the numbers of a bin are is in
+round_numbers.py. Works on the units of data/units.py, without types and missing values.
 """
 
 import dataclasses
@@ -60,7 +59,7 @@ class Quantized:
     knot_bin: np.ndarray  # (knots,) int64: the bin of each knot, ascending
     knot_share: np.ndarray  # (knots,) float64: share of the bin's mass below the knot, 0 to 1
     knot_value: np.ndarray  # (knots,) float64, ascending within a bin
-    round_steps: np.ndarray  # (S,) float64, of RoundNumbers; empty if all numbers are alike
+    round_steps: np.ndarray  # (S,) float64, of RoundNumbers; empty if none are rounder
     round_shares: np.ndarray  # (bins * S,) float64
     continuous: bool
 
@@ -336,7 +335,7 @@ def quantize(
     numbers are drawn as round as those of the column; zero must be a unit.
     """
     values, counts = np.unique(units, return_counts=True)
-    # PAPER-DIFF protect: the paper stores what K-Means finds, whoever holds it.
+    # PAPER-DIFF protect: the paper stores what K-Means finds, however few rows have it.
     protection = Protection.of(protect, seed, values, counts)
     frequent = np.ones(len(values), bool)
     if protection is not None:
@@ -375,7 +374,7 @@ def quantize(
 
 
 def _frequent_numbers(counts: np.ndarray, usable: np.ndarray, max_bins: int) -> np.ndarray:
-    """(n,) bool: the values that are atoms beside bins."""
+    """(n,) bool: the values that are atoms in addition to bins."""
     atom = np.zeros(len(counts), bool)
     frequent = np.flatnonzero(usable & (counts * max_bins >= counts.sum()))
     most = max(0, max_bins - LEAST_BINS)
@@ -599,7 +598,7 @@ class ProtectedBins:
 
     def cut(self, starts: np.ndarray) -> tuple[np.ndarray, Members]:
         """Edges near those before the values at `starts`, and the values in each bin, with those
-        beyond the ends moved inside."""
+        beyond the ends clipped."""
         least = self.protection.rows
         reach = -(-least // 2)
         inner = []

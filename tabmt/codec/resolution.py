@@ -1,9 +1,9 @@
-"""What the codes alone lose of a table: can rows be told from the same rows redrawn from codes?
+"""How much detail the codes lose: can rows be told from the same rows redrawn from their codes?
 
 No network can generate rows that are harder to tell apart than these.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -15,8 +15,11 @@ from tabmt.data.typed_columns import TypedColumn, TypedTable
 from tabmt.seeds import derive, numpy_stream
 
 LEAST_ROWS = 1000  # of fewer rows a score would be mostly chance
-MOST_ROWS = 8000
-TREES = 100
+MOST_ROWS = 40_000
+TREES, TREES_OF_COLUMN = 300, 50
+MOST_DETECTABLE = 0.6  # AUC above which codes do not represent a table well enough
+MOST_DETECTABLE_ALONE = 0.53  # AUC above which those of a single column do not
+STANDARD_ERRORS = 3.0  # by which an AUC must be above 0.5
 
 
 def codes_detector_auc(
@@ -25,23 +28,45 @@ def codes_detector_auc(
     """AUC of a classifier that tells real rows from redrawn ones, 0.5 if it cannot; None if there
     are too few rows, or no numbers to redraw. Columns in `leave` are not generated from codes.
     """
-    rows = table.num_rows
     columns = [coded for coded in codec.token_columns if coded.name not in leave]
-    if rows < LEAST_ROWS or not any(coded.codec.numeric for coded in columns):
+    if table.num_rows < LEAST_ROWS or not any(coded.codec.numeric for coded in columns):
         return None
+    return _detector_auc(columns, table, TREES, seed)
+
+
+def detectable_columns(codec: TableCodec, table: TypedTable, *, seed: int) -> list[str]:
+    """The columns of numbers whose redrawn values can be told from the real ones without any other
+    column, because their bins contain single values that many rows share."""
+    if table.num_rows < LEAST_ROWS:
+        return []
+    scored = min(table.num_rows, MOST_ROWS) / 2
+    chance = STANDARD_ERRORS * (3 * scored) ** -0.5  # the standard error of an AUC of 0.5
+    least = max(MOST_DETECTABLE_ALONE, 0.5 + chance)
+    return [
+        coded.name
+        for coded in codec.token_columns
+        if coded.codec.numeric is not None
+        and not coded.codec.numeric.codes.atom.all()
+        and _detector_auc([coded], table, TREES_OF_COLUMN, seed) > least
+    ]
+
+
+def _detector_auc(
+    columns: Sequence[CodedColumn], table: TypedTable, trees: int, seed: int
+) -> float:
     rng = numpy_stream(seed, "resolution")
-    chosen = rng.permutation(rows)[: min(rows, MOST_ROWS)]
+    chosen = rng.permutation(table.num_rows)[:MOST_ROWS]
     redrawn = np.arange(len(chosen)) % 2 == 1
     features = [
         _ranks(_values(coded, table.columns[coded.name], chosen, redrawn, rng)) for coded in columns
     ]
     matrix = np.column_stack(features)
     half = len(chosen) // 2
-    trees = HistGradientBoostingClassifier(
-        max_iter=TREES, early_stopping=False, random_state=derive(seed, "resolution") % 2**32
+    model = HistGradientBoostingClassifier(
+        max_iter=trees, early_stopping=False, random_state=derive(seed, "resolution") % 2**32
     )
-    trees.fit(matrix[:half], redrawn[:half])
-    return float(roc_auc_score(redrawn[half:], trees.predict_proba(matrix[half:])[:, 1]))
+    model.fit(matrix[:half], redrawn[:half])
+    return float(roc_auc_score(redrawn[half:], model.predict_proba(matrix[half:])[:, 1]))
 
 
 def _values(

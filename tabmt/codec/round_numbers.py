@@ -1,10 +1,10 @@
 """How round the numbers inside the bins of a column are.
 
-People round: most prices are multiples of 1,000, most areas of 10, although single ones are not.
-So a number is drawn in two steps: how coarse a step it is a multiple of, by the shares of the
-training rows around it, and which of these multiples. Both are exact: the mass of a number is the
-sum over the steps that it is a multiple of, so ranges and likelihoods agree with what is drawn.
-Works on the units of data/units.py.
+People round numbers: most prices are multiples of 1,000, most areas of 10, although some are not.
+So a number is drawn in two stages. First a step (1, 5, 10, ...) is drawn, with the shares of the
+training rows around it, and then a multiple of that step. The probability of a number is the exact
+sum over all steps of which it is a multiple, so ranges and likelihoods agree with the draws. Works
+on the units of data/units.py.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,8 +16,8 @@ from scipy.optimize import nnls
 LADDER = np.array([1, 5, 10, 50, 100, 500, 1000, 5000, 10_000, 50_000, 100_000])  # in units
 LEAST_MULTIPLES = 10  # of a step in the range of a column
 LEAST_SHARE = 0.03  # of the numbers that are drawn with a step, for it to be used
-LEAST_ROWS = 200  # whose shares are stored together: those of a bin and its neighbours
-PRIOR_ROWS = 50  # that count as the rows of the whole column do
+LEAST_ROWS = 200  # of a bin and its neighbours, whose shares are stored together
+PRIOR_ROWS = 50  # with the shares of the whole column, which are added to those of each bin
 
 Positions = Callable[[np.ndarray], np.ndarray]  # of points, as bin + share of its mass below
 

@@ -393,9 +393,15 @@ def log_protection(codec: "TableCodec", table: TypedTable, protect: int) -> None
         rare += coded.codec.has_rare
         if coded.codec.numeric is not None:
             moved.append(int(coded.encode(table.columns[coded.name])[1].sum()))
-    log.info("protection: what fewer than %d rows share is not stored", protect)
+    log.info("protection: values in fewer than %d rows are not stored", protect)
     if rare:
         log.info("rare categories of %d column%s are not generated", rare, "s" * (rare != 1))
     if sum(moved):
         columns = sum(count > 0 for count in moved)
-        log.info("moved %s rare numbers of %d columns inside", f"{sum(moved):,}", columns)
+        log.info(
+            "clipped %s rare extreme number%s in %d column%s",
+            f"{sum(moved):,}",
+            "s" * (sum(moved) != 1),
+            columns,
+            "s" * (columns != 1),
+        )

@@ -34,7 +34,7 @@ ITEM = re2.compile(r"""\s*("[^"]*"|'[^']*'|[^,]*?)\s*(?:,|$)""")
 
 @dataclass(frozen=True)
 class Condition:
-    """What one column shall be. Values are as the user gave them: numbers, dates or text."""
+    """What is asked of one column. Values are as the user gave them: numbers, dates or text."""
 
     values: tuple[Any, ...] | None = None  # one of these
     low: Any = None
@@ -109,7 +109,8 @@ def parse_conditions(where: Mapping[str, Any] | Iterable[str] | str | None) -> d
         }
     if not isinstance(where, Iterable):
         raise UserError(
-            f"where is {where!r}, but must map columns to conditions, or be sentences: {FORMS}."
+            f"`where` must be a dict of conditions or text such as 'age >= 18', got {where!r}. "
+            f"Allowed forms: {FORMS}."
         )
     conditions: dict[str, Condition] = {}
     for sentence in [where] if isinstance(where, str) else where:
@@ -123,12 +124,15 @@ def parse_conditions(where: Mapping[str, Any] | Iterable[str] | str | None) -> d
 def parse_sentence(sentence: str) -> tuple[str, Condition]:
     """A column and its condition, from a sentence such as `age in 30..40`."""
     if not isinstance(sentence, str):
-        raise UserError(f"A condition is a sentence, but got a {type(sentence).__name__}: {FORMS}.")
+        raise UserError(
+            f"Each condition must be text, got {type(sentence).__name__}. Allowed forms: {FORMS}."
+        )
     if not _is_text(sentence):
         raise UserError("A condition has half of a surrogate pair, which is not valid Unicode.")
     if len(sentence) > MOST_CHARACTERS:
         raise UserError(
-            f"A condition has {len(sentence):,} characters; it may have {MOST_CHARACTERS:,}."
+            f"A condition has {len(sentence):,} characters; at most {MOST_CHARACTERS:,} are "
+            "allowed."
         )
     if match := MISSING.fullmatch(sentence):
         return _unquoted(match[1]), known() if match[2] else missing()
@@ -147,7 +151,7 @@ def parse_sentence(sentence: str) -> tuple[str, Condition]:
                 return name, between(low=value, closed="both" if sign == ">=" else "neither")
             case _:
                 return name, between(high=value, closed="both" if sign == "<=" else "neither")
-    raise UserError(f"The condition {sentence!r} cannot be read. It can be: {FORMS}.")
+    raise UserError(f"The condition {sentence!r} is not valid. Allowed forms: {FORMS}.")
 
 
 def _is_text(sentence: str) -> bool:

@@ -1,6 +1,6 @@
 """Conditions applied to the codes of a table: what they leave of each column.
 
-A value that no code has, or a range that holds none, is an error that says what there is.
+A value without a code, or a range without values, is an error that names the possible values.
 """
 
 import math
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tabmt.codec.columns import CodedColumn, Range, Selection
+from tabmt.codec.columns import CodedColumn, Range, Selection, no_values
 from tabmt.codec.table import TableCodec
 from tabmt.conditions.condition import Condition, one_of
 from tabmt.config import is_number
@@ -49,9 +49,7 @@ def _select_column(coded: CodedColumn, condition: Condition) -> Selection:
         own = coded.codec.select_range(coded.column, wanted)
     else:
         if coded.codec.is_empty:
-            raise UserError(
-                f"Every value of column {coded.name!r} is missing, so it can only be missing."
-            )
+            raise UserError(no_values(coded.name))
         own = Selection(np.ones(coded.codec.size))
     weights = np.zeros(coded.size)
     weights[: len(own.weights)] = own.weights
@@ -66,7 +64,8 @@ def _only_missing(coded: CodedColumn) -> np.ndarray:
         if coded.column.missing == "masked":
             raise UserError(
                 f"The condition on column {coded.name!r} asks for missing values, but they were "
-                "masked in training and are never generated; fit with missing values learned."
+                "masked in training and are never generated; fit the model with "
+                'missing="learned" (--missing learned).'
             )
         raise UserError(
             f"The condition on column {coded.name!r} asks for missing values, but the training "
@@ -98,7 +97,10 @@ def _classes(
 ) -> tuple[str, Mapping[Any, float]]:
     """The column to balance, and the share of each of its values."""
     if isinstance(balance, Mapping) and len(balance) != 1:
-        raise UserError("balance takes one column, such as {'Exited': {0: 0.5, 1: 0.5}}.")
+        raise UserError(
+            f"`balance` must name exactly one column, got {len(balance)}. Example: "
+            "{'churn': {0: 0.5, 1: 0.5}}."
+        )
     name = next(iter(balance)) if isinstance(balance, Mapping) else balance
     coded = codec.find(name, "balance names column")
     if coded.column.kind != "categorical":
@@ -110,7 +112,10 @@ def _classes(
         return name, dict.fromkeys(coded.codec.categories.to_pylist(), 1.0)
     sizes = balance[name]
     if not isinstance(sizes, Mapping):
-        raise UserError(f"balance gives {name!r} {sizes!r}, but must map its values to shares.")
+        raise UserError(
+            f"`balance` must map the values of column {name!r} to shares, such as "
+            f"{{'a': 0.5, 'b': 0.5}}, got {sizes!r}."
+        )
     for value, size in sizes.items():
         if not is_number(size) or not math.isfinite(size) or size < 0:
             raise UserError(

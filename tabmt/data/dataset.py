@@ -137,7 +137,7 @@ class Files(Dataset):
         kinds: set[SourceKind] = {files.existing_file(path) for path in paths}
         if len(kinds) > 1:
             listed = ", ".join(sorted(kinds))
-            raise UserError(f"The files of one table have one format, but these are {listed}.")
+            raise UserError(f"The files of one table must have one format, but these are {listed}.")
         (self._kind,) = kinds
 
     @cached_property
@@ -305,7 +305,7 @@ def _paths(table: Any) -> list[Path] | None:
     """The files that a user names, or None for a table in memory."""
     if isinstance(table, list | tuple) and table:
         if not all(isinstance(path, str | os.PathLike) for path in table):
-            raise UserError("A list is not a table, unless it is a list of paths of files.")
+            raise UserError("Cannot read a list as a table; a list must contain file paths.")
         return [Path(path).absolute() for path in table]
     if not isinstance(table, str | os.PathLike):
         return None
@@ -340,6 +340,7 @@ def _rows_of(fragment: Any) -> int:
 
 
 def _readable_schema(schema: pa.Schema, several: bool) -> pa.Schema:
+    files.check_text_of_schema(schema)
     index = frames.unnamed_index_columns(schema)
     fields = [field for field in schema if field.name not in index]
     for field in fields:
@@ -363,7 +364,7 @@ def _check_same_columns(path: Path, schema: pa.Schema, first: Path, expected: pa
     if schema.names != expected.names:
         raise UserError(
             f"{str(path)!r} has the columns {', '.join(schema.names)}, but {str(first)!r} has "
-            f"{', '.join(expected.names)}; files of one table have the same columns."
+            f"{', '.join(expected.names)}; files of one table must have the same columns."
         )
     for field, other in zip(schema, expected, strict=True):
         if field.type != other.type and not _both_dictionaries(field.type, other.type):

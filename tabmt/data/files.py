@@ -71,7 +71,7 @@ def name_of_table(table: str) -> str:
     path = Path(table)
     if glob.has_magic(table) and not path.exists():
         raise UserError(
-            f"The pattern {table!r} has no name to call the output after; give one with --output."
+            f"The output cannot be named after the pattern {table!r}; give a name with --output."
         )
     name = path.resolve().name if path.is_dir() else path.name
     return name[: len(name) - len(suffix_of(name))] or "table"
@@ -110,6 +110,8 @@ def reading(path: Path, kind: SourceKind) -> Iterator[None]:
 
 def _reason(error: Exception) -> str:
     """What Arrow says, without the text of a row, which it often quotes."""
+    if isinstance(error, UnicodeDecodeError):
+        return "the name or the time zone of a column is not UTF-8 text."
     text = str(error).splitlines()[0]
     if match := re.search(r"Expected (\d+) columns, got (\d+)", text):
         return f"a row has {match[2]} cells, but there are {match[1]} columns."
@@ -184,10 +186,24 @@ Checked = TypeVar("Checked", pa.Table, pa.RecordBatch, pa.ChunkedArray)
 def checked(data: Checked) -> Checked:
     """The same data, if its offsets, indices and texts are valid; Arrow itself does not look at all
     that it reads. Raises what `reading` turns into a sentence."""
-    if not isinstance(data, pa.ChunkedArray):
-        data.schema.names  # noqa: B018  raises UnicodeDecodeError if they are no text
+    if isinstance(data, pa.ChunkedArray):
+        _check_text_of_type(data.type)
+    else:
+        check_text_of_schema(data.schema)
     data.validate(full=True)
     return data
+
+
+def check_text_of_schema(schema: pa.Schema) -> None:
+    """Raise UnicodeDecodeError if the name or the time zone of a column is not text."""
+    for field in schema:
+        field.name  # noqa: B018  decoded when it is asked for
+        _check_text_of_type(field.type)
+
+
+def _check_text_of_type(dtype: pa.DataType) -> None:
+    if pa.types.is_timestamp(dtype):
+        dtype.tz  # noqa: B018
 
 
 def rechunk(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
@@ -266,12 +282,12 @@ def _first_lines(path: Path, head: bytes) -> tuple[str, bytes, bytes]:
     encoding = "utf8"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         encoding = "utf-16"
-        log.info("%s: the text is UTF-16; what is written from it is UTF-8", path)
+        log.info("%s: the text is UTF-16; output is written as UTF-8", path)
         whole = len(head) // 2 * 2
         head = head[:whole].decode("utf-16", "replace").encode()
     elif b"\0" in head[:1000]:
         raise UserError(
-            f"{str(path)!r} is not text, or UTF-16 without a mark at its beginning; convert it, "
+            f"{str(path)!r} is not text, or is UTF-16 without a byte order mark; convert it, "
             "for example with `iconv -f utf-16le -t utf-8`."
         )
     first, _, rest = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")

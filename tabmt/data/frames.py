@@ -71,8 +71,8 @@ def _from_polars(frame: Any) -> pa.Table:
             narrow = frame[name].cast(polars.Int64, strict=False)
             if narrow.null_count() != frame[name].null_count():
                 raise UserError(
-                    f"Column {name!r} is {dtype} with numbers that no 64 bits hold; cast it to "
-                    "Float64, or to String."
+                    f"Column {name!r} is {dtype} with numbers that do not fit in 64 bits; cast it "
+                    "to Float64, or to String."
                 )
             log.warning("Column %r is %s; it is returned as Int64.", name, dtype)
             frame = frame.with_columns(narrow)
@@ -156,8 +156,8 @@ def _content(metadata: bytes | str | None) -> dict[str, Any] | None:
         return check_pandas(metadata)
     except ValueError as error:
         log.warning(
-            "The metadata of pandas in this table is malformed and is not used (%s); samples have "
-            "the types of Arrow.",
+            "The pandas metadata of this table is malformed and is ignored (%s); samples have the "
+            "types of the Arrow table.",
             error,
         )
         return None
@@ -256,7 +256,7 @@ def _to_pandas(table: pa.Table, metadata: str | None) -> Any:
         frame = table.to_pandas()
     except (ValueError, TypeError, LookupError, AttributeError, NotImplementedError) as error:
         # Arrow looks up the types that the metadata names, which may not exist here.
-        log.warning("The metadata of pandas is not used: %s.", str(error).splitlines()[0])
+        log.warning("The pandas metadata is ignored: %s.", str(error).splitlines()[0])
         return table.replace_schema_metadata(None).to_pandas()
     content = check_pandas(metadata)
     for entry in content["columns"]:

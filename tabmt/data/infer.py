@@ -7,7 +7,6 @@ Very large tables are inferred from some of their rows; then all rows are scanne
 
 import dataclasses
 import logging
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +37,7 @@ from tabmt.data.missing import (
     to_null,
 )
 from tabmt.data.overrides import EDITABLE, Overrides, parse_overrides
-from tabmt.data.personal import find_form
+from tabmt.data.personal import find_form, is_named_like_key
 from tabmt.data.protection import ValueCounts, can_be_stored, least_rows, most_needed
 from tabmt.data.relations.find import find_rules
 from tabmt.data.schema import MOST_TEXT, Column, Kind, Schema, SchemaRules, check_names
@@ -58,11 +57,6 @@ log = logging.getLogger(__name__)
 ROWS_PER_VALUE = 5  # whole numbers with few distinct values are categories, if each is so frequent
 MOST_RARE_TEXT = 0.5  # share of the rows that may hold rare text before it is generated anew
 LEAST_ID_ROWS = 20  # in fewer rows, unique or consecutive values may be chance
-KEY_NAME = re.compile(
-    r"(?i:(^|[\W_])(id|key|uuid|guid|index|idx|row_?number|row_?id|unnamed: \d+)$)"
-    r"|[a-z](Id|ID|Key|Number)$"
-    r"|^$|^__index_level_\d+__$"  # how pandas writes an index into a file
-)
 SAMPLED_ROWS = 2**25  # by which a larger table is inferred: such a column of text is a gigabyte
 
 
@@ -214,9 +208,9 @@ def _protection_note(kind: Kind, known: pa.Array, protect: int) -> str:
             return ""
         raw = raw_values(known)
         rare = any((raw == end).sum() < protect for end in (raw.min(), raw.max()))
-        return f"; ends that fewer than {protect} rows hold are moved inside" if rare else ""
+        return f"; extreme values in fewer than {protect} rows are clipped" if rare else ""
     if kind == "categorical":
-        why = "hardly any value is held by enough rows"
+        why = "hardly any value occurs in enough rows"
     else:
         why = f"only {len(known)} rows have a value, and {least_rows(protect)} are needed"
     return f"; {why} (protect {protect}), so none is stored and all are generated as missing"
@@ -243,8 +237,8 @@ def _check_fixed_entries(
     for key in fixed:
         if key in entries and entries[key] != getattr(column, key):
             raise UserError(
-                f"The schema sets {key} of column {column.name!r} to {entries[key]!r}, but the "
-                f"table has {getattr(column, key)!r}; you can set: {', '.join(EDITABLE)}."
+                f"The {key} of column {column.name!r} cannot be changed (schema: {entries[key]!r}, "
+                f"table: {getattr(column, key)!r}). Editable entries: {', '.join(EDITABLE)}."
             )
 
 
@@ -326,7 +320,7 @@ def _find_reading(
             return Reading()
         raise UserError(
             f"missing_text ({missing_text!r}) is for text columns, but column {name!r} has a "
-            "categorical type. Convert it to text, or set its missing_text to null."
+            "categorical type. Convert it to text, or set its missing_text to null (JSON null)."
         )
     if missing_text is not None:
         return _reading_by_user(name, words, missing_text)
@@ -362,7 +356,7 @@ def _two_spellings(name: str, found: str, missing_text: str) -> UserError:
     return UserError(
         f"Column {name!r} contains {found!r} for missing values, but the schema sets missing_text "
         f"to {missing_text!r}. Use one spelling in the table, or set missing_text of this column "
-        "to null."
+        "to null (JSON null)."
     )
 
 
@@ -430,8 +424,8 @@ def _check_missing_text_outside(
     if low <= missing.as_py() <= high:
         raise UserError(
             f"The schema sets missing_text of column {name!r} to {reading.missing_text!r}, which "
-            "lies between its values and could be generated. Leave these cells empty, or set its "
-            "kind to categorical."
+            "lies within the range of the column, so a generated value could be mistaken for a "
+            "missing one. Leave these cells empty, or set its kind to categorical."
         )
 
 
@@ -482,12 +476,12 @@ def _kind_of_text(
 
 
 def _regenerated(protect: int) -> str:
-    return f", most of which fewer than {protect} rows hold: new ones are generated"
+    return f", most of them in fewer than {protect} rows: new ones are generated"
 
 
 def _rare_note(counts: ValueCounts, protect: int) -> str:
     rare = int((counts.counts < protect).sum())
-    return f"; {rare} that fewer than {protect} rows hold are not stored" if rare else ""
+    return f"; {rare} of them in fewer than {protect} rows, so not stored" if rare else ""
 
 
 def _kind_of_times(known: pa.Array) -> tuple[Kind, str]:
@@ -509,7 +503,7 @@ def _kind_of_numbers(
     unique = distinct == len(known) == len(finite)
     if config.find_ids and whole and unique and not pa.types.is_decimal(known.type):
         enough = len(known) >= LEAST_ID_ROWS
-        if KEY_NAME.search(name):
+        if is_named_like_key(name):
             named = "a column named like a key" if name else "a column without a name"
             return "id", f"unique whole numbers in {named}"
         if enough and int(raw.max()) - int(raw.min()) == len(raw) - 1:
@@ -525,7 +519,7 @@ def _kind_of_numbers(
         note = _rare_note(ValueCounts.of(known), config.protect)
         return "categorical", f"{distinct} distinct whole numbers: treated as categories{note}"
     infinite = len(raw) - len(finite)
-    also = f"; {infinite} infinite values have codes of their own" if infinite else ""
+    also = "; infinite values have bins of their own" if infinite else ""
     what = "whole numbers" if whole else "numbers"
     return "numeric", f"{what} with {distinct} distinct values{also}"
 
@@ -552,8 +546,9 @@ def _apply_kind(
     possible = _possible_kinds(known)
     if wanted not in possible:
         raise UserError(
-            f"The schema calls column {name!r} {wanted}, but its values are {known.type}"
-            f"{' with missing values' if missing_count else ''}; it can be: {', '.join(possible)}."
+            f"The schema sets kind of column {name!r} to {wanted!r}, but its values are "
+            f"{known.type}{' with missing values' if missing_count else ''}; it can be: "
+            f"{', '.join(possible)}."
         )
     return wanted, f"set in the schema (inferred: {kind}, {reason})"
 

@@ -27,6 +27,16 @@ NAME = re.compile(r"[^\W\d_]['\u2019\-]?[^\W\d_]+([ ,.'\u2019\-]+[^\W\d_]+\.?){0
 NAME_COLUMN = re.compile(r"(?i)(^|[\W_])(sur|first|last|given|family|full|middle|user)?_?name(s)?$"
                          r"|(?i:surname|firstname|lastname|fullname|vorname|nachname)")  # fmt: skip
 
+KEY_NAME = re.compile(
+    r"(?i:(^|[\W_])(id|key|uuid|guid|index|idx|row_?number|row_?id|unnamed: \d+)$)"
+    r"|[a-z](Id|ID|Key|Number)$"
+    r"|^$|^__index_level_\d+__$"  # how pandas writes an index into a file
+)
+PERSON_COLUMN = re.compile(
+    r"(?i)(^|[\W_])(account|client|customer|employee|member|patient|person|student|subject|user)"
+    r"([\W_]?(code|nr|no|num|number))?$"
+)
+
 
 @dataclass(frozen=True)
 class Form:
@@ -102,3 +112,13 @@ def find_form(name: str, distinct: pa.Array) -> Form | None:
         named = sum(bool(NAME.fullmatch(word)) for word in words)
         return NAMES if named >= LEAST_SHARE * len(words) else None
     return None
+
+
+def is_named_like_key(name: str) -> bool:
+    """Whether a column is named like one that identifies its rows."""
+    return KEY_NAME.search(name) is not None
+
+
+def may_identify_persons(name: str) -> bool:
+    """Whether a column is named like a key, or after persons, of whom each may have many rows."""
+    return is_named_like_key(name) or PERSON_COLUMN.search(name) is not None

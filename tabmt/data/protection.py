@@ -1,11 +1,11 @@
-"""Which values a model may hold: those that enough rows share.
+"""Which values a model may store: those that occur in enough rows.
 
-A model file must not say what a single row holds. A category, or a single number, is stored only if
-at least `protect` rows hold it; all other numbers that are stored (ends, edges, knots and centres
-of bins) are weighted averages of at least as many rows, with random weights. The weights, and how
-many more rows than `protect` a value needs, come from a stream that depends on the seed and on all
-values of the column: the same fit repeats exactly, but whoever has only the model and its seed
-cannot draw them again, and so cannot solve for a value.
+A model file must not reveal the values of a single row. A category, or an individual number, is
+stored only if it occurs in at least `protect` rows; all other stored numbers (ends, edges, knots
+and centres of bins) are weighted averages of at least as many rows, with random weights. The
+weights, and how many more rows than `protect` a value needs, come from a stream that depends on the
+seed and on all values of the column: a fit can be repeated exactly, but somebody who has only the
+model and its seed cannot draw the weights again, and so cannot solve for a value.
 """
 
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ How the kinds are found is in infer.py, what users may change in overrides.py.
 import dataclasses
 import difflib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from tabmt.json_files import convert, require
 Kind = Literal["numeric", "datetime", "categorical", "constant", "id"]
 SourceKind = Literal["pandas", "polars", "arrow", "csv", "parquet", "ipc"]
 MOST_TEXT = 2**16  # characters of a cell: longer ones would fill the memory when they are sampled
+OWN_CODES = "; a separate bin for each value, because a found rule needs it"
 ALWAYS_SHOWN = ("name", "kind", "dtype", "missing", "reason")
 
 
@@ -76,6 +77,21 @@ class SchemaRules:
     rules: Mapping[str, str] = field(default_factory=dict)  # name -> rule (rules/rule.py)
     found: Mapping[str, FoundRule] = field(default_factory=dict)  # those that were not written
     suggested: Mapping[str, float] = field(default_factory=dict)  # rule -> share; not enforced
+    max_bins: Mapping[str, int] = field(default_factory=dict)  # of columns without bins
+
+    def columns_with_own_codes(self, columns: Iterable[Column]) -> tuple[Column, ...]:
+        """The same columns, where each value of those in `max_bins` has a code of its own: a rule
+        that was found depends on single values."""
+        return tuple(
+            dataclasses.replace(
+                column,
+                max_bins=self.max_bins[column.name],
+                reason=f"{column.reason}{OWN_CODES}",
+            )
+            if column.name in self.max_bins and not column.reason.endswith(OWN_CODES)
+            else column
+            for column in columns
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +108,11 @@ class Schema:
 
     def with_rules(self, rules: SchemaRules) -> "Schema":
         return dataclasses.replace(
-            self, rules=dict(rules.rules), found=dict(rules.found), suggested=dict(rules.suggested)
+            self,
+            columns=rules.columns_with_own_codes(self.columns),
+            rules=dict(rules.rules),
+            found=dict(rules.found),
+            suggested=dict(rules.suggested),
         )
 
     def __getitem__(self, name: str) -> Column:

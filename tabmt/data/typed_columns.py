@@ -1,5 +1,6 @@
 """Columns in the type in which they are learned: text parsed once, missing values as nulls."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -49,6 +50,12 @@ class TypedTable:
         by_name = {typed.column.name: typed for typed in columns}
         return cls(by_name, len(next(iter(by_name.values())).values))
 
+    def with_columns(self, columns: Iterable[Column]) -> "TypedTable":
+        """The same values, with other entries in the schema."""
+        return TypedTable.of(
+            dataclasses.replace(self.columns[column.name], column=column) for column in columns
+        )
+
     def schema_columns(self) -> tuple[Column, ...]:
         return tuple(typed.column for typed in self.columns.values())
 
@@ -73,8 +80,8 @@ def _read(array: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
         return read_text(plain_array(array), column.format, dtype, column.missing_text)
     except (pa.ArrowInvalid, OverflowError) as error:
         raise UserError(
-            f"Column {column.name!r} holds text that is not of the form {column.format!r}; correct "
-            "these cells, or leave them empty."
+            f"Column {column.name!r} contains text that is not of the form {column.format!r}; "
+            "correct these cells, or leave them empty."
         ) from error
 
 
@@ -90,8 +97,8 @@ def _cast(array: pa.Array | pa.ChunkedArray, column: Column) -> pa.Array:
         return values.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise UserError(
-            f"Column {column.name!r} holds {given}, but the model was fitted on {wanted}, to which "
-            "not all of its values can be converted."
+            f"Column {column.name!r} contains {given}, but the model was fitted on {wanted}, to "
+            "which not all of its values can be converted."
         ) from error
 
 

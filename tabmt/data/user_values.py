@@ -15,6 +15,18 @@ from tabmt.data.schema import Column
 from tabmt.data.units import in_zone
 from tabmt.errors import UserError
 
+TYPE_NAMES = (
+    (is_text, "text"),
+    (pa.types.is_boolean, "true or false"),
+    (pa.types.is_integer, "whole numbers"),
+    (pa.types.is_floating, "numbers"),
+    (pa.types.is_decimal, "numbers"),
+    (pa.types.is_date, "dates"),
+    (pa.types.is_timestamp, "dates with times"),
+    (pa.types.is_time, "times of day"),
+    (pa.types.is_duration, "durations"),
+)
+
 
 def read_value(value: Any, column: Column, dtype: pa.DataType) -> pa.Scalar:
     """A user's value in the type of the column's values."""
@@ -96,6 +108,8 @@ def wrong_type(value: Any, column: Column, dtype: pa.DataType) -> str:
 
 
 def type_name(dtype: pa.DataType) -> str:
-    if is_text(dtype):
-        return "text"
-    return {"double": "numbers", "bool": "true or false"}.get(str(dtype), str(dtype))
+    """What a column of this type holds, in words."""
+    for is_type, words in TYPE_NAMES:
+        if is_type(dtype):
+            return words
+    return str(dtype)

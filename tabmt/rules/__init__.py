@@ -1,1 +1,1 @@
-"""What must hold between the columns of every row."""
+"""Relations between columns that every row must satisfy."""

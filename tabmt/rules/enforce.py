@@ -25,7 +25,7 @@ from tabmt.codec.columns import (
 from tabmt.codec.table import TableCodec
 from tabmt.conditions.selections import Selections
 from tabmt.data.plain_values import plain_values
-from tabmt.data.protection import Protection
+from tabmt.data.protection import Protection, most_needed
 from tabmt.data.schema import Schema, unknown_column
 from tabmt.errors import UserError
 from tabmt.rules.rule import Rule, check_count
@@ -100,16 +100,19 @@ def _combinations(
         bins = coded.codec.is_bin
         if bins is not None and bins.any():
             raise UserError(
-                f"The rule {rule.name!r} names column {coded.name!r}, whose numbers are divided "
-                "into bins; determines() takes columns with one value for each code."
+                f"Rule {rule.name!r}: determines() needs columns with few distinct values; column "
+                f"{coded.name!r} is {coded.column.kind} and was binned. Set its kind to "
+                "categorical, or remove the rule."
             )
     known = (codes[0] < source.codec.size) & (codes[1] < target.codec.size)
     known &= (codes[0] != MASK) & (codes[1] != MASK)
     for own, coded in zip(codes, (source, target), strict=True):
         known &= own != (NO_CODE if coded.codec.rare_code is None else coded.codec.rare_code)
     pairs, counts = np.unique(codes[0][known] * target.size + codes[1][known], return_counts=True)
-    # The values of the source are frequent, and so are these pairs, but for exceptions.
-    pairs, counts = pairs[counts >= protect], counts[counts >= protect]
+    # The values of the source are frequent, and so are these pairs, but for exceptions. A number
+    # that is not has the code of another one, so here a pair needs as many rows as any number.
+    least = protect if target.codec.numeric is None else most_needed(protect)
+    pairs, counts = pairs[counts >= least], counts[counts >= least]
     order = np.lexsort((-counts, pairs // target.size))
     of_source, first = np.unique(pairs[order] // target.size, return_index=True)
     allowed = [np.stack([of_source, pairs[order][first] % target.size], axis=1)]
@@ -133,13 +136,12 @@ def _frequent_combinations(
     frequent = protection.is_frequent(counts)
     if not frequent.any():
         raise UserError(
-            f"The rule {rule.name!r} allows only combinations that occur in the table, but none of "
-            f"them is held by {protect} rows, the least that is stored (protect); remove the rule, "
-            "or set protect lower."
+            f"Rule {rule.name!r}: no combination of its values occurs in enough rows to be stored "
+            f"(protect is {protect}). Remove the rule, or lower protect (--protect)."
         )
     if not frequent.all():
         log.info(
-            "rule %r: %s of %s combinations are held by too few rows to be stored",
+            "rule %r: %s of %s combinations occur in too few rows to be stored",
             rule.name,
             f"{int((~frequent).sum()):,}",
             f"{len(frequent):,}",
@@ -170,8 +172,7 @@ def _check_column(rule: Rule, name: str, schema: Schema) -> None:
         )
     if rule.form == "together" and kind in ("numeric", "datetime"):
         raise UserError(
-            f"The rule {rule.name!r} is about combinations with column {name!r}, which is {kind}; "
-            "together() takes categorical columns."
+            f"Rule {rule.name!r}: together() needs categorical columns, but {name!r} is {kind}."
         )
 
 
@@ -201,7 +202,7 @@ def check_training_rows(
         if count > rows / 2:
             raise UserError(
                 f"{count:,} of {rows:,} training rows violate the rule {rule.name!r} "
-                f"({rule.text}); correct or remove it."
+                f"({rule.text}); correct or remove the rule."
             )
         if count:
             log.warning(

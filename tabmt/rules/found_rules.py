@@ -1,4 +1,4 @@
-"""Enforce rules that were found, on codes alone: what is computed is not drawn.
+"""Enforce found rules, on codes alone: computed columns are not drawn.
 
 Ties, groups of flags and functions restrict the codes of the column that is drawn later. Sums are
 computed from numbers that are drawn inside their codes. Rows for which that fails are drawn again.

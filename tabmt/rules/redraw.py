@@ -1,7 +1,7 @@
 """Draw rows again until they satisfy every rule: one loop for new rows and for completed ones.
 
-New rows are alike before they are drawn, so any valid candidate may fill any slot. Rows that are
-completed differ in their known cells, so each candidate is for one slot only.
+New rows have no known cells, so any valid candidate may fill any slot. Rows that are completed
+differ in their known cells, so each candidate is for one slot only.
 """
 
 from collections.abc import Callable, Iterable

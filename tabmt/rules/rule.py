@@ -3,7 +3,7 @@
 A rule is an expression over column names with + - * /, comparisons, `in`, `and`, `or`, `not`,
 numbers and quoted text; column names that are not plain words are put in backticks. `if A then B`
 holds where A does not. A row with a missing value in a column of the rule cannot violate it.
-`matches(column, 'pattern')` holds where a whole text matches a regular expression.
+`matches(column, 'pattern')` holds where the whole text matches a regular expression.
 `together(city, country)` allows only the combinations that occur in the training table, and
 `determines(city, country)` only one country for each city. `exactly_one(a, b, c)` holds where one
 of several flags is set. `A if and only if B` ties a value of one column to a value of another;
@@ -87,7 +87,7 @@ class Rule:
     def parse(cls, name: str, text: str) -> "Rule":
         if len(text) > MOST_CHARACTERS:
             raise UserError(
-                f"The rule {name[:80]!r} has {len(text):,} characters; it may have "
+                f"The rule {name[:80]!r} has {len(text):,} characters; it may have at most "
                 f"{MOST_CHARACTERS:,}."
             )
         if PLACEHOLDER in text:
@@ -195,8 +195,8 @@ class Rule:
         for name in self.columns:
             if columns[name].dtype.kind == "U":
                 raise UserError(
-                    f"The rule {self.name!r} is about flags, 0 or 1, but column {name!r} holds "
-                    f"text: {self.text!r}."
+                    f"Rule {self.name!r}: exactly_one() needs columns of 0 and 1, but {name!r} "
+                    f"holds text: {self.text!r}."
                 )
         return [(columns[name] != 0).astype(np.int64) for name in self.columns]
 
@@ -233,7 +233,7 @@ class Rule:
             case ast.UnaryOp(op=ast.USub()):
                 operand = value(node.operand)
                 if not _floats(operand):
-                    raise TypeError("- is for numbers")
+                    raise TypeError("the operator - needs numbers")
                 return -operand
             case ast.UnaryOp(op=ast.Not()):
                 return ~self._truth(value(node.operand))
@@ -243,14 +243,14 @@ class Rule:
             case ast.BinOp() if type(node.op) in ARITHMETIC:
                 sides = value(node.left), value(node.right)
                 if not all(map(_floats, sides)):  # a text times a number would fill the memory
-                    raise TypeError("+ - * / are for numbers")
+                    raise TypeError("the operators + - * / need numbers")
                 return ARITHMETIC[type(node.op)](*sides)
             case ast.Compare():
                 return self._compare(node, columns)
             case ast.Call(args=[texts, ast.Constant(value=str() as pattern)]) if _is_match(node):
                 return self._matches(value(texts), pattern)
         raise UserError(
-            f"The rule {self.name!r} contains {ast.unparse(node)!r}, which is not allowed. "
+            f"Rule {self.name!r} is not valid: {ast.unparse(node)!r} is not allowed. "
             "Use + - * /, comparisons, in, and, or, not, matches(column, 'pattern'), numbers and "
             "quoted text."
         )
@@ -263,12 +263,12 @@ class Rule:
             expression = re2.compile(pattern, quiet_options())
         except re2.error as error:
             raise UserError(
-                f"The rule {self.name!r} has a pattern that cannot be read: {pattern!r} "
+                f"Rule {self.name!r} is not valid: {pattern!r} is not a regular expression "
                 f"({_pattern_problem(error)})."
             ) from error
         texts = np.asarray(values)
         if texts.dtype.kind != "U":
-            raise TypeError("matches is for text")
+            raise TypeError("matches() needs text")
         distinct, inverse = np.unique(texts, return_inverse=True)
         matching = [expression.fullmatch(word) is not None for word in distinct.tolist()]
         return np.array(matching, bool)[inverse].reshape(texts.shape)
@@ -276,7 +276,7 @@ class Rule:
     def _truth(self, value: Any) -> Any:
         truth = np.asarray(value)
         if truth.dtype != bool:
-            raise TypeError("and, or, not join comparisons")
+            raise TypeError("`and`, `or`, `not` need comparisons")
         return truth
 
     def _compare(self, node: ast.Compare, columns: Mapping[str, np.ndarray]) -> Any:
@@ -296,7 +296,7 @@ class Rule:
             elif type(op) in COMPARISONS:
                 results.append(COMPARISONS[type(op)](left, right))
             else:
-                raise TypeError("`is` compares nothing here; use ==")
+                raise TypeError("`is` is not supported; use ==")
             left = right
         return functools.reduce(np.logical_and, results)
 
@@ -344,10 +344,10 @@ def _parse_trees(name: str, text: str, plain: str) -> tuple[ast.expr, ...]:
         halves = match.groups() if match else (plain,)
         trees = tuple(ast.parse(half.strip(), mode="eval").body for half in halves)
     except SyntaxError as error:
-        raise UserError(f"The rule {name!r} cannot be read: {text!r} ({error.msg}).") from error
+        raise UserError(f"Rule {name!r} is not valid: {text!r} ({error.msg}).") from error
     except (ValueError, RecursionError, MemoryError) as error:  # a NUL; nested too deeply
         reason = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
-        raise UserError(f"The rule {name!r} cannot be read: {reason}.") from error
+        raise UserError(f"Rule {name!r} is not valid: {reason}.") from error
     for tree in trees:
         _check_depth(name, tree)
     return trees
@@ -360,7 +360,7 @@ def _check_depth(name: str, tree: ast.expr) -> None:
         level = [child for node in level for child in ast.iter_child_nodes(node)]
         if not level:
             return
-    raise UserError(f"The rule {name!r} cannot be read: it is nested too deeply.")
+    raise UserError(f"Rule {name!r} is not valid: it is nested too deeply.")
 
 
 def quiet_options() -> Any:
@@ -427,4 +427,4 @@ def load_rules(path: str) -> list[Rule]:
 
 def check_count(rules: Mapping[str, str]) -> None:
     if len(rules) > MOST_RULES:
-        raise UserError(f"There are {len(rules):,} rules; a table may have {MOST_RULES:,}.")
+        raise UserError(f"There are {len(rules):,} rules; a table may have at most {MOST_RULES:,}.")

@@ -2,9 +2,10 @@
 
 Relations are searched in some rows, and then checked in all of them. Sums, functions, groups of
 flags and tied values become rules of the schema, which every generated row satisfies; orderings are
-only suggested, because they would slow sampling down for little.
+only suggested, because enforcing them slows down sampling and gains little.
 """
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +16,15 @@ import pyarrow as pa
 from tabmt.config import CodecConfig, most_bins
 from tabmt.data.arrow_types import plain_array
 from tabmt.data.dataset import Dataset
+from tabmt.data.personal import may_identify_persons
 from tabmt.data.protection import has_single_values
 from tabmt.data.relations.flags import find_flags
-from tabmt.data.relations.functions import Function, find_functions
+from tabmt.data.relations.functions import (
+    Function,
+    families,
+    find_functions,
+    follow_from_another,
+)
 from tabmt.data.relations.orderings import find_orderings
 from tabmt.data.relations.sums import Sum, choose_target, find_sums, quoted
 from tabmt.data.relations.ties import Event, Tie, find_ties
@@ -32,7 +39,8 @@ SEARCHED_ROWS = 20_000
 SAMPLED_ROWS = 2**20  # of a table larger than memory, among which these are chosen
 CHECKED_ROWS = 500_000  # at a time
 LEAST_EXCEPTIONS = 3  # of a category that fails more often than not
-LEAST_ROWS = 100  # in fewer, too much is chance
+LEAST_ROWS = 100  # in fewer rows, too many relations hold by chance
+MOST_OWN_CODES = 2000  # of numbers that would be in bins, if a function needs each of them
 ANY_NUMBER = 2**31
 
 
@@ -55,13 +63,13 @@ class Counted:
 
     @property
     def is_systematic(self) -> bool:
-        """Whether the exceptions are a rule of their own."""
+        """Whether the exceptions follow a pattern of their own, which a rule would remove."""
         return False
 
 
 @dataclass
 class CountedTie:
-    """The same for tied values, with the categories of the rows in which they are not."""
+    """The same for tied values, with the categories of the rows in which they are not tied."""
 
     name: str
     text: str
@@ -99,18 +107,24 @@ class CountedTie:
 
 @dataclass
 class CountedFunction:
-    """The same for a function, of which the values are only known in the end."""
+    """The same for a function, whose values are known only after all rows are counted."""
 
     name: str
     text: str
     function: Function
+    has_numbers: bool  # whether what is determined are numbers
     counts: dict[tuple[object, object], int] = field(default_factory=dict)
+    values: dict[str, dict[object, int]] = field(default_factory=dict)  # rows of each value
 
     @property
     def columns(self) -> tuple[str, ...]:
         return self.function.source, self.function.target
 
     def add(self, views: Views) -> None:
+        for name in self.columns:
+            own = self.values.setdefault(name, {})
+            for pair in views[name].values.drop_null().value_counts().to_pylist():
+                own[pair["values"]] = own.get(pair["values"], 0) + pair["counts"]
         names = ["source", "target"]
         table = pa.table([views[name].values for name in self.columns], names=names).drop_null()
         counted = table.group_by(names).aggregate([([], "count_all")])
@@ -132,7 +146,9 @@ class CountedFunction:
 
     @property
     def is_systematic(self) -> bool:
-        """Whether there is a value that would hardly ever be generated."""
+        """Whether there is a category that would hardly ever be generated."""
+        if self.has_numbers:  # of many numbers, a few may be lost, like those of too few rows
+            return False
         best: dict[object, object] = {}
         for (source, target), count in self.counts.items():
             if source not in best or count > self.counts[source, best[source]]:
@@ -154,8 +170,8 @@ Candidate = Counted | CountedFunction | CountedTie
 def find_rules(dataset: Dataset, columns: Mapping[str, Column], config: CodecConfig) -> SchemaRules:
     """The relations of a table with these columns.
 
-    PAPER-DIFF find_rules: the paper learns relations like everything else, so that its rows satisfy
-    them only nearly.
+    PAPER-DIFF find_rules: the paper learns relations like everything else, so its rows satisfy them
+    only approximately.
     """
     views = _sampled_views(dataset, columns)
     if not views or len(next(iter(views.values())).known) < LEAST_ROWS:
@@ -168,15 +184,41 @@ def find_rules(dataset: Dataset, columns: Mapping[str, Column], config: CodecCon
             for candidate in candidates:
                 candidate.add(piece)
     rules, found = {}, {}
+    max_bins: dict[str, int] = {}
     for candidate in candidates:
         share = 1 - candidate.exceptions / max(candidate.rows, 1)
         if candidate.rows and share >= LEAST_SHARE and not candidate.is_systematic:
+            own_codes = _own_codes(candidate, columns, config, dataset.num_rows)
+            if own_codes is None:
+                continue
+            max_bins |= own_codes
             name = candidate.name
             rules[name] = candidate.text
             found[name] = FoundRule(share, _reason(candidate.exceptions, candidate.rows))
             percent = "100" if share == 1 else f"{min(100 * share, 99.99):.2f}"
             log.info("found a rule: %s (%s %% of rows)", candidate.text, percent)
-    return SchemaRules(rules, found, dict(orderings))
+    return SchemaRules(rules, found, dict(orderings), max_bins)
+
+
+def _own_codes(
+    candidate: "Candidate", columns: Mapping[str, Column], config: CodecConfig, rows: int
+) -> dict[str, int] | None:
+    """The columns of numbers of a rule that need a code for each value, and for how many; None if
+    they cannot have that."""
+    if not isinstance(candidate, CountedFunction):
+        return {}
+    found = {}
+    for name, counts in candidate.values.items():
+        column = columns[name]
+        if column.kind == "categorical":
+            continue
+        usual, most = _limits(column, config, sum(counts.values()))
+        counted = np.array(list(counts.values()), np.int64)
+        if len(counts) > most or not has_single_values(counted, config.protect):
+            return None
+        if len(counts) > usual:
+            found[name] = len(counts)
+    return found
 
 
 def _reason(exceptions: int, rows: int) -> str:
@@ -192,27 +234,36 @@ def _search(
     views: Views, config: CodecConfig, rows: int, rng: np.random.Generator
 ) -> tuple[list[Candidate], list[tuple[str, float]]]:
     """Relations of the rows in the views, and orderings to suggest."""
-    most_values = {name: _most_values(view, config, rows) for name, view in views.items()}
+    limits = {name: _limits_of(view, config, rows) for name, view in views.items()}
+    most_bins = {name: usual for name, (usual, _) in limits.items()}
+    most_values = {name: most for name, (_, most) in limits.items()}
     flags = find_flags(views, rng)
     sums = [
         found
         for found in find_sums(views, rng)
         if not any(set(found.names) <= set(group) for group in flags)
     ]
-    pairs = {frozenset(found.names) for found in sums if len(found.names) == 2}
+    functions = find_functions(_single_valued(views, config), most_values, most_bins, rng)
+    # What one column determines need not be computed twice, and inside a sum it is the sum that is.
+    sums = [found for found in sums if not follow_from_another(found.names, functions)]
     functions = [
         function
-        for function in find_functions(_single_valued(views, config), most_values, rng)
-        if frozenset((function.source, function.target)) not in pairs
+        for function in functions
+        if not any({function.source, function.target} <= set(found.names) for found in sums)
     ]
-    pairs |= {frozenset((function.source, function.target)) for function in functions}
+    pairs = {frozenset(found.names) for found in sums if len(found.names) == 2}
+    pairs |= {
+        frozenset(pair)
+        for family in families(functions)
+        for pair in itertools.combinations(family, 2)
+    }
     by_function = {function.target for function in functions}
     flags = [group for group in flags if not set(group) <= by_function]
     candidates: list[Candidate] = [
         *_counted_sums(sums, views, rng),
-        *(_counted_function(function) for function in functions),
+        *(_counted_function(function, views) for function in functions),
         *(_counted_flags(group) for group in flags),
-        *(_counted_tie(tie) for tie in find_ties(views, most_values, pairs, config.protect)),
+        *(_counted_tie(tie) for tie in find_ties(views, most_bins, pairs, config.protect)),
     ]
     related = pairs | {
         frozenset((one, two)) for found in sums for one in found.names for two in found.names
@@ -230,13 +281,22 @@ def _single_valued(views: Views, config: CodecConfig) -> Views:
     }
 
 
-def _most_values(view: ColumnView, config: CodecConfig, rows: int) -> int:
-    """How many distinct values a column may have of which each has a code of its own."""
-    if view.column.kind == "categorical":
-        return ANY_NUMBER
-    own = view.column.max_bins
-    known = int(rows * view.known.mean())
-    return most_bins(config.max_bins, known) if own is None else own
+def _limits_of(view: ColumnView, config: CodecConfig, rows: int) -> tuple[int, int]:
+    return _limits(view.column, config, int(rows * view.known.mean()))
+
+
+def _limits(column: Column, config: CodecConfig, known: int) -> tuple[int, int]:
+    """How many distinct values a column may have so that each has a code of its own: usually, and
+    if a function needs it. What a user has set is not exceeded, and the numbers of persons are not
+    stored for it: all rows of a value may be those of one person."""
+    if column.kind == "categorical":
+        return ANY_NUMBER, ANY_NUMBER
+    if column.max_bins is not None:
+        return column.max_bins, column.max_bins
+    usual = most_bins(config.max_bins, known)
+    if config.max_bins is not None or may_identify_persons(column.name):
+        return usual, usual
+    return usual, max(usual, MOST_OWN_CODES)
 
 
 # --- rows ----------------------------------------------------------------------------------
@@ -268,7 +328,7 @@ def _pieces(dataset: Dataset, columns: Mapping[str, Column]) -> Iterator[Views]:
 
 
 def _counted_sums(sums: list[Sum], views: Views, rng: np.random.Generator) -> Iterator[Counted]:
-    """Sums, each with a column that is computed from the others, without any circle."""
+    """Sums, each with a column that is computed from the others, without cycles."""
     computed_from: dict[str, set[str]] = {}
     for found in sums:
         taken = set(computed_from) | {
@@ -299,10 +359,11 @@ def _all_known(names: tuple[str, ...]) -> Callable[[Views], np.ndarray]:
     return lambda views: np.logical_and.reduce([views[name].known for name in names])
 
 
-def _counted_function(function: Function) -> CountedFunction:
+def _counted_function(function: Function, views: Views) -> CountedFunction:
     source, target = quoted(function.source), quoted(function.target)
     name = f"function: {function.target} of {function.source}"
-    return CountedFunction(name, f"determines({source}, {target})", function)
+    has_numbers = views[function.target].column.kind != "categorical"
+    return CountedFunction(name, f"determines({source}, {target})", function, has_numbers)
 
 
 def _counted_flags(group: tuple[str, ...]) -> Counted:

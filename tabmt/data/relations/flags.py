@@ -6,7 +6,7 @@ import numpy as np
 
 from tabmt.data.relations.views import LEAST_SHARE, Views, is_evidence
 
-LEAST_FLAGS = 3  # of two flags, one fixes the other
+LEAST_FLAGS = 3  # of two flags, one determines the other
 MOST_TRIALS = 1000  # of flags that could continue a group
 
 

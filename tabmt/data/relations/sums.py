@@ -2,8 +2,8 @@
 
 Some rows are fitted by least squares, for every pair of terms and for the most promising larger
 sums. A fit that is exact has its coefficients rounded to simple fractions, and is then checked in
-all rows on the decimal grid of its columns. Rows that violate a relation spoil a fit, so it is
-tried on several small sets of rows.
+all rows on the decimal grid of its columns. Rows that violate a relation prevent an exact fit, so
+several small sets of rows are tried.
 """
 
 import keyword
@@ -74,7 +74,7 @@ class Sum:
 
     @property
     def _scale(self) -> int:
-        """What makes all coefficients and the constant whole numbers."""
+        """The factor that makes all coefficients and the constant whole numbers."""
         if self.digits is None:
             return 1
         whole = math.lcm(*(coefficient.denominator for _, coefficient in self.terms))
@@ -82,13 +82,13 @@ class Sum:
         return whole * constant.denominator
 
     def solved_for(self, target: str) -> "Sum":
-        """The same relation with the coefficient -1 for a column: the sum of the others is it."""
+        """The same relation with the coefficient -1 for a column: it is the sum of the others."""
         own = -dict(self.terms)[target]
         terms = tuple((name, coefficient / own) for name, coefficient in self.terms)
         return Sum(terms, self.constant / own, self.digits)
 
     def compute(self, target: str, numbers: dict[str, np.ndarray]) -> np.ndarray:
-        """The column that the others give."""
+        """The column, computed from the others."""
         solved = self.solved_for(target)
         total = np.full(len(next(iter(numbers.values()))), -float(solved.constant))
         for name, coefficient in solved.terms:
@@ -114,7 +114,7 @@ class Sum:
 
 
 def quoted(name: str) -> str:
-    """A column name as it stands in a rule."""
+    """A column name as it is written in a rule."""
     plain = name.isidentifier() and not keyword.iskeyword(name)
     return name if plain else f"`{name}`"
 
@@ -267,7 +267,7 @@ def _unexplained(correlation: np.ndarray, own: np.ndarray, sets: np.ndarray) -> 
 def _rounded(
     matrix: np.ndarray, names: Sequence[str], indices: tuple[int, ...], columns: Views
 ) -> Sum | None:
-    """The sum with simple coefficients that a fit stands for, if there is one."""
+    """The sum with simple coefficients that a fit approximates, if there is one."""
     target, *terms = indices
     own = matrix[:, terms]
     centred = own - own.mean(0)
@@ -401,7 +401,7 @@ def choose_target(
 
 
 def _fitting(computed: np.ndarray, view: ColumnView) -> float:
-    """Share of computed numbers that the column could hold."""
+    """Share of computed numbers that the column can contain."""
     own = view.numbers[view.known]
     fitting = (computed >= own.min() - 1e-9) & (computed <= own.max() + 1e-9)
     if view.column.kind == "categorical":

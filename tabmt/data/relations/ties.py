@@ -40,7 +40,7 @@ def _text(value: str) -> str:
 
 
 def _is_writable(value: Any) -> bool:
-    """Whether a rule can name a value: a number, or text without what ends it."""
+    """Whether a rule can name a value: a number, or text without quotes that would end it."""
     if isinstance(value, str):
         return value.isprintable() and "`" not in value and not ("'" in value and '"' in value)
     return isinstance(value, int | float | Decimal) and math.isfinite(value)
@@ -54,7 +54,7 @@ def find_ties(
 ) -> list[Tie]:
     """Pairs of events that occur in the same rows, one pair less than events of a set.
 
-    Columns of which one follows from the other (`implied`) are not tied once more. A rule names
+    Columns of which one follows from the other (`implied`) are not tied again. A rule names
     no value that fewer than `protect` rows hold.
     """
     events, masks = [], []

@@ -1,7 +1,7 @@
-"""Some rows of a table as relations are searched in them: numbers, codes, and what is missing.
+"""Views of some rows, in which relations are searched: numbers, codes, and missing values.
 
-A relation must hold in nearly all rows, and chance must not explain it: among rows whose columns
-are shuffled against each other it must fail often (`is_evidence`).
+A relation must hold in nearly all rows, and must not be due to chance: in rows whose columns are
+shuffled independently, it must fail often (`is_evidence`).
 """
 
 from collections.abc import Mapping
