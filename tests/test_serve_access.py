@@ -1,4 +1,4 @@
-"""Who may ask the server for anything: each rule of access and each limit, against a real one."""
+"""Which requests the server answers: each rule of access and each limit, against a real one."""
 
 import contextlib
 import logging
@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from tabmt.cli import main
-from tabmt.serve import access, jobs, sampling, workspace
+from tabmt.serve import access, jobs, models, sampling, service, workspace
 from tests.serving import running
 
 LOGGED_OUT = (
@@ -174,7 +174,7 @@ def test_bodies_have_a_limit_whether_or_not_they_say_their_length(served, monkey
         for content in (CSV, pieces()):
             response = program.post("/api/tables", params={"name": "a.csv"}, content=content)
             assert response.status_code == 413
-            assert error_of(response) == "The body of this request may have 100 bytes."
+            assert error_of(response) == "The body of this request may have at most 100 bytes."
         response = program.post("/api/jobs", content=pieces())
         assert response.status_code == 413
     assert not list((served.opened.service.workspace.path / "tables").iterdir())
@@ -206,6 +206,68 @@ def test_what_is_too_much_at_a_time_is_refused(served, monkeypatch):
         assert error_of(response) == "There are 0 tables already; delete one first."
 
 
+def test_a_file_has_a_limit_of_columns_and_of_its_name(served, monkeypatch):
+    monkeypatch.setattr(service, "MOST_COLUMNS", 2)
+    with served.client() as program:
+        wide = program.post("/api/tables", params={"name": "a.csv"}, content=b"a,b,c\n1,2,3\n")
+        assert error_of(wide) == (
+            "'a.csv' has 3 columns; the page accepts at most 2. Use `tabmt synthesize`."
+        )
+        long = program.post("/api/tables", params={"name": f"{'a' * 200}.csv"}, content=CSV)
+        assert error_of(long) == "A file name must have 1 to 200 printable characters."
+        assert program.get("/api/tables").json() == []
+
+
+def test_conditions_have_limits(served):
+    with served.client() as program:
+        model = program.get("/api/models").json()[0]["id"]
+
+        def status(path, **body):
+            return program.post(f"/api/models/{model}/{path}", json=body).status_code
+
+        many = {f"column {number}": {"equals": 1} for number in range(501)}
+        assert status("sample", rows=1, where=many) == 422
+        assert status("sample", rows=1, where=["group = a"] * 501) == 422
+        assert status("sample", rows=1, where={"group": {"one_of": ["a"] * 1001}}) == 422
+        assert status("distributions", rows=5_001) == 422
+        assert status("distributions", rows=5) == 200
+
+
+def test_a_request_has_a_limit_of_time(served, monkeypatch):
+    monkeypatch.setattr(service, "REQUEST_SECONDS", 1e-6)
+    with served.client() as program:
+        model = program.get("/api/models").json()[0]["id"]
+        response = program.post(f"/api/models/{model}/sample", json={"rows": 500})
+        assert response.status_code == 503 and response.headers["retry-after"] == "5"
+        assert error_of(response) == (
+            "This took longer than 0 seconds; ask for fewer rows, or relax a condition."
+        )
+        monkeypatch.undo()
+        assert program.post(f"/api/models/{model}/sample", json={"rows": 5}).status_code == 200
+
+
+def test_a_stream_that_takes_too_long_is_cut(served, monkeypatch):
+    monkeypatch.setattr(sampling, "STREAM_SECONDS", 0.0)
+    with served.client() as program:
+        model = program.get("/api/models").json()[0]["id"]
+        with pytest.raises(httpx.RemoteProtocolError):  # the client sees that rows are missing
+            program.post(f"/api/models/{model}/sample", json={"rows": 20_001, "format": "csv"})
+    assert served.opened.service.streams.number == 0
+
+
+def test_only_the_last_used_models_stay_in_memory(fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr(models, "MOST_LOADED", 2)
+    files = [tmp_path / f"{name}.tabmt" for name in "abc"]
+    for path in files:
+        fitted.save(path)
+    known = models.Models(workspace.Workspace(tmp_path / "work"), [str(path) for path in files])
+    first, second, third = (entry.id for entry in known.entries())
+    for model in (first, second, first, third):
+        known.load(model)
+    assert known.in_memory(second) is None
+    assert known.in_memory(first) is not None and known.in_memory(third) is not None
+
+
 # --- what is said and kept -----------------------------------------------------------------
 
 
@@ -220,7 +282,9 @@ def test_a_bug_is_one_sentence_and_the_log_has_no_cell(served, monkeypatch, capl
         model = program.get("/api/models").json()[0]["id"]
         response = program.get(f"/api/models/{model}")
     assert response.status_code == 500
-    assert error_of(response) == "Something went wrong in this program; its messages say where."
+    assert (
+        error_of(response) == "An internal error occurred; the messages of `tabmt serve` say where."
+    )
     assert "ValueError in /api/models" in caplog.text and "Quist" not in caplog.text
 
 

@@ -2,20 +2,29 @@
 
 import io
 import json
+import os
 import shlex
+import subprocess
+import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tabmt.cli import main
 from tabmt.conditions.condition import between, known, missing, one_of, parse_conditions
 from tabmt.serve import equivalents, requests
 from tabmt.serve.formats import plain_rows
+from tabmt.serve.sampling import Task
 from tests.serving import running
 from tests.tables import mixed_frame
 
@@ -44,6 +53,12 @@ def model(program):
 def lines(response):
     assert response.status_code == 200, response.text
     return [json.loads(line) for line in response.text.splitlines()]
+
+
+def children():
+    """The processes that this one has started."""
+    tasks = Path("/proc/self/task").glob("*/children")
+    return [int(process) for task in tasks for process in task.read_text().split()]
 
 
 def error_of(response, status=422):
@@ -102,16 +117,14 @@ def test_a_mistake_is_one_sentence(program, model):
 
     assert "Did you mean 'city'?" in sentence({"cities": {"equals": "Oslo"}})
     assert sentence({"city": {"equals": "Olso"}}) == (
-        "The condition on column 'city' asks for 'Olso', which the model has not seen; closest are "
-        "'Oslo'."
+        "The condition on column 'city' asks for 'Olso', which is not a value of this model "
+        "(unknown, or too rare to be stored). The closest are: 'Oslo'."
     )
     assert sentence({"city": {}}) == (
         "The request is not valid: where.city: give exactly one of: equals, one_of, "
         "low and high, missing (1 more)."
     )
-    assert sentence({}, point=1) == (
-        "This model has no Pareto front, so a request cannot name a point of it."
-    )
+    assert sentence({}, point=1) == "This model has no Pareto front; remove `point`."
     assert error_of(program.post(f"{model}/sample", json={"rows": 1, "file": "x"})) == (
         "The request is not valid: file: Extra inputs are not permitted."
     )
@@ -132,6 +145,36 @@ def test_small_requests_that_wait_are_drawn_together_and_divided(program, model)
         answers = list(pool.map(sample, asked))
     for (count, group), rows in zip(asked, answers, strict=True):
         assert len(rows) == count and {row["group"] for row in rows} == {group}
+
+
+def test_requests_with_different_conditions_share_their_work(served, program, model):
+    """They are drawn in one go: a network is prepared for each set of conditions, not for each
+    request."""
+    service = served.opened.service
+    loaded = service.models.load(model.rpartition("/")[2])
+    prepared, go = [], threading.Event()
+    hook = loaded.model.model_.net.embedding.smoothing.register_forward_hook(
+        lambda *_: prepared.append(1)
+    )
+    service._small.submit(Task(None, 0, None, lambda _: [go.wait(60)]))
+
+    def sample(number):
+        where = {"group": {"equals": "abc"[number % 3]}}
+        return lines(program.post(f"{model}/sample", json={"rows": 2, "where": where}))
+
+    try:
+        with ThreadPoolExecutor(12) as pool:
+            answers = pool.map(sample, range(12))
+            until = time.monotonic() + 30
+            while len(service._small._waiting) < 12 and time.monotonic() < until:
+                time.sleep(0.01)
+            go.set()
+            for number, rows in enumerate(answers):
+                assert [row["group"] for row in rows] == ["abc"[number % 3]] * 2
+    finally:
+        go.set()
+        hook.remove()
+    assert len(prepared) == 3
 
 
 def test_a_mistake_in_one_waiting_request_is_not_that_of_the_others(program, model):
@@ -181,8 +224,13 @@ def test_a_stream_ends_with_its_client(served, program, model):
     streams = served.opened.service.streams
     body = {"rows": 10**7, "format": "csv"}
     with program.stream("POST", f"{model}/sample", json=body, timeout=600) as response:
-        next(response.iter_bytes())
+        pieces = response.iter_bytes()  # the connection ends with it
+        assert response.status_code == 200 and next(pieces)
         assert streams.number == 1
+        if sys.platform == "linux":  # in another session its niceness would not count
+            (process,) = children()
+            assert os.getsid(process) == os.getsid(0) and os.getpgid(process) == process
+            assert os.getpriority(os.PRIO_PROCESS, process) > os.getpriority(os.PRIO_PROCESS, 0)
         assert len(lines(program.post(f"{model}/sample", json={"rows": 10}))) == 10
     for _ in range(100):
         program.get("/api/limits")
@@ -225,6 +273,28 @@ def test_the_shown_commands_give_the_same_rows(program, model, fitted, tmp_path,
     asked = {key: body[key] for key in ("where", "temperature", "seed")}
     rows = lines(program.post(f"{model}/sample", json={**asked, "rows": 12}))
     assert namespace["rows"]["height"].tolist() == [row["height"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "cells", [{"group": "a", "height": "155.5"}, {"city": "Oslo", "weight": 80.0}]
+)
+def test_the_commands_of_completion_give_the_same_rows(
+    program, model, tmp_path, monkeypatch, cells
+):
+    body = {"rows": [cells] * 3, "seed": 4, "temperature": 0.8}
+    shown = program.post(f"{model}/complete/commands", json=body).json()
+    rows = lines(program.post(f"{model}/complete", json=body))
+    namespace = {}
+    exec(shown["python"], namespace)
+    assert namespace["rows"]["visits"].tolist() == [row["visits"] for row in rows]
+    monkeypatch.chdir(tmp_path)
+    written, command = shown["command"].splitlines()
+    subprocess.run(["sh", "-c", written], check=True)
+    done = CliRunner().invoke(main, shlex.split(command)[1:])
+    assert done.exit_code == 0, done.output
+    assert pd.read_csv("rows.csv")["visits"].tolist() == [row["visits"] for row in rows]
+    nothing = program.post(f"{model}/complete/commands", json={"rows": [{}]})
+    assert error_of(nothing) == "Give at least one cell of each row."
 
 
 VALUES = st.text(st.characters(categories=["L", "N", "P", "Zs"]), min_size=1).filter(

@@ -116,7 +116,7 @@ def test_a_mistake_ends_a_job_with_a_sentence(tmp_path):
         ended = finished(program, job, 300)
         assert ended["state"] == "failed" and ended["can_resume"]
         assert ended["error"] == (
-            "The table has 20 rows, too few to learn from some and evaluate with others; it needs "
+            "The table has 20 rows, too few to train on some and test on others; it needs "
             "at least 40."
         )
 
@@ -141,8 +141,8 @@ def test_a_job_needs_what_it_reads(tmp_path, fitted):
             "There is no table with the id '0123456789abcdef'."
         )
         assert error({"kind": "pareto", "model": model}) == (
-            "There are no real rows beside this model; upload those it was fitted on as train, and "
-            "others as test."
+            "No real rows are stored with this model. Upload the training rows as `train` and "
+            "other real rows as `test`."
         )
         assert program.post("/api/jobs/0123456789abcdef/stop").status_code == 404
         assert program.get("/api/jobs").json() == []

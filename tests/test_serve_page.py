@@ -129,6 +129,11 @@ def test_some_cells_are_written_and_the_rest_is_drawn(browser, served):
         cells = tab.locator("#written tbody tr >> nth=0").locator("td").all_text_contents()
         assert cells[1:3] == ["b", "165"]
         assert tab.locator("#written tbody tr").count() == 5
+        tab.wait_for_selector("#write-status.good")
+        tab.click("#cells-commands summary")
+        assert "tabmt complete" in tab.text_content("[data-cells-command]")
+        assert "'height': '165'" in tab.text_content("[data-cells-python]")
+        assert violations(tab) == []
 
 
 def test_the_dial_follows_the_front(browser, fitted, tmp_path):
@@ -158,9 +163,9 @@ def test_the_dial_follows_the_front(browser, fitted, tmp_path):
 
 def test_a_file_comes_to_a_verdict_and_to_rows(browser, tmp_path):
     table = tmp_path / "people.csv"
-    mixed_frame(150).to_csv(table, index=False)
+    mixed_frame(1000).to_csv(table, index=False)  # so many that training does not end by itself
     with running(tmp_path / "work") as served, opened(browser, served.opened.page) as tab:
-        assert "Nothing is here yet" in tab.text_content("main")
+        assert "There is nothing here yet" in tab.text_content("main")
         assert violations(tab) == []
         tab.set_input_files("#file", table)
         tab.wait_for_url("**/tables/*")
@@ -187,6 +192,53 @@ def test_a_file_comes_to_a_verdict_and_to_rows(browser, tmp_path):
         tab.goto(served.address)
         assert tab.locator("main table").count() == 2
         assert violations(tab) == []
+        tab.set_viewport_size({"width": 390, "height": 800})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_ten_thousand_rows_are_dropped_and_come_to_a_verdict(browser, tmp_path):
+    """Mixed columns with gaps and dates; the browser's own drop, nothing on the command line."""
+    content = mixed_frame(10_000, seed=7).to_csv(index=False)
+    with running(tmp_path / "work") as served, opened(browser, served.opened.page) as tab:
+        drop(tab, "people.csv", content)
+        tab.wait_for_url("**/tables/*")
+        assert "10,000 rows, 8 columns" in tab.text_content("main")
+        kinds = {
+            select.get_attribute("data-column"): select.input_value()
+            for select in tab.locator("select[data-column]").all()
+        }
+        assert kinds["id"] == "id" and kinds["since"] == "datetime" and kinds["height"] == "numeric"
+        tab.select_option("[name=minutes]", "1")
+        tab.click("button[value=synthesize]")
+        tab.wait_for_url("**/jobs/*")
+        tab.wait_for_selector("#details:has-text('left.')")
+        tab.wait_for_selector("#curves svg")
+        tab.wait_for_selector(".verdict", timeout=2 * PATIENCE)
+        assert tab.locator(".facts dd").count() == 3
+        tab.frame_locator("iframe.report").locator("h2:has-text('Columns')").first.wait_for()
+        tab.click("a:has-text('Generate rows')")
+        ready(tab)
+        tab.fill("[aria-label='since from']", "2020-06-01")
+        tab.press("[aria-label='since from']", "Enter")
+        tab.wait_for_selector("#status:has-text('your condition')")
+        tab.fill("#rows", "200")
+        rows = downloaded(tab, tmp_path / "rows.csv")
+        assert len(rows) == 200 and list(rows.columns) == list(mixed_frame(1).columns)
+        assert rows["since"].min() >= "2020-06-01" and rows["city"].isna().any()
+
+
+def drop(tab, name, content):
+    """Drop a file on the page as the browser does."""
+    transfer = tab.evaluate_handle(
+        """([name, content]) => {
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([content], name, { type: "text/csv" }));
+            return transfer;
+        }""",
+        [name, content],
+    )
+    for event in ("dragenter", "dragover", "drop"):
+        tab.dispatch_event("#drop", event, {"dataTransfer": transfer})
 
 
 def test_a_dropped_file_that_is_no_table_is_refused_with_a_sentence(browser, served, tmp_path):
@@ -211,6 +263,7 @@ def test_a_wrong_token_and_a_server_that_was_started_again(browser, fitted, tmp_
             tab.click("[data-column=group] .bar >> nth=0")
             tab.wait_for_selector("#alert:not([hidden])")
             assert "no longer logged in" in tab.text_content("#alert")
+            tab.wait_for_selector("#status:text-is('This page is logged out.')")
 
 
 def test_two_tabs_do_not_disturb_each_other(browser, served):

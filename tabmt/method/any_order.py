@@ -31,7 +31,8 @@ def draw_orders(
 ) -> Tensor:
     """A random order of the columns for each row of a batch, (B, C).
 
-    In every second row columns with a place in generation have that place.
+    In every second row columns with a place in generation have that place. Those that rules compute
+    come last there and are not predicted, as -1 - column.
     """
     noise = torch.rand(shape, generator=generator, device=generator.device)
     noise[::2, list(column_order.first)] -= 1.0
@@ -39,7 +40,33 @@ def draw_orders(
     if column_order.last is not None:
         noise[::2, column_order.last] = 2.0
     noise[::2, list(column_order.computed)] += 3.0
-    return noise.argsort(1)
+    orders = noise.argsort(1)
+    predicted = shape[1] - len(column_order.computed)
+    orders[::2, predicted:] = -1 - orders[::2, predicted:]
+    return orders
+
+
+class Part(NamedTuple):
+    """Rows of a batch that need equally many steps."""
+
+    tokens: Tensor  # (B, C)
+    orders: Tensor  # (B, C)
+    length: int  # steps of an order; masked cells come after them
+
+
+def parts_by_length(tokens: Tensor, orders: Tensor) -> list[Part]:
+    """The rows in which every cell is predicted, and those with cells that are not: these are
+    masked, so that nothing has to be computed for them."""
+    columns = orders.shape[1]
+    unpredicted = orders < 0
+    if not unpredicted.any():
+        return [Part(tokens, orders, columns)]
+    orders = torch.where(unpredicted, -1 - orders, orders)
+    cells = torch.where(unpredicted, MASK, tokens.gather(1, orders))
+    tokens = tokens.scatter(1, orders, cells)
+    counts = unpredicted.sum(1)  # (B,)
+    rows = [(counts == count, columns - count) for count in sorted(set(counts.tolist()))]
+    return [Part(tokens[own], orders[own], steps) for own, steps in rows]
 
 
 def masked_cells_last(orders: Tensor, tokens: Tensor) -> Tensor:
@@ -98,18 +125,23 @@ class AnyOrderNetwork(nn.Module):
     def loss_sum_and_count(
         self, tokens: Tensor, orders: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, int]:
-        """Summed cross entropy in nats over the known cells, and their number.
+        """Summed cross entropy in nats over the predicted cells, and their number.
 
         MASK in `tokens` is a missing value that is not learned: no cell sees it, and it has no
         loss.
         """
         table = self.embedding.table()
-        x = self._outputs(table, tokens, orders, generator)  # (C, B, D)
-        total = x[:0].sum()
+        parts = parts_by_length(tokens, orders)
+        every_x = [self._outputs(table, *part, generator) for part in parts]  # (C, B, D) each
         outputs = self.output.columns(table, generator)
-        for output, inputs, codes in zip(outputs, x, tokens.T, strict=True):
-            total = total + output.cross_entropy(inputs, codes)
-        return total, int((tokens != MASK).sum())
+        total, count = every_x[0][:0].sum(), 0
+        for x, part in zip(every_x, parts, strict=True):
+            known = (part.tokens != MASK).sum(0).tolist()  # (C,)
+            for output, inputs, codes, cells in zip(outputs, x, part.tokens.T, known, strict=True):
+                if cells:
+                    total = total + output.cross_entropy(inputs, codes)
+            count += sum(known)
+        return total, count
 
     def log_prob(self, tokens: Tensor, orders: Tensor) -> Tensor:
         """Log-likelihood of each cell given those before it in the row's order, (B, C).
@@ -119,7 +151,7 @@ class AnyOrderNetwork(nn.Module):
         """
         with torch.inference_mode():
             table = self.embedding.table()
-            x = self._outputs(table, tokens, orders, None)  # (C, B, D)
+            x = self._outputs(table, tokens, orders, orders.shape[1], None)  # (C, B, D)
             outputs = self.output.columns(table)
             nats = [
                 F.cross_entropy(output.logits(inputs), codes, reduction="none", ignore_index=MASK)
@@ -143,7 +175,7 @@ class AnyOrderNetwork(nn.Module):
             for order in orders:
                 for direction in (order, order.flip(0)):
                     same = direction.to(tokens.device).expand(len(tokens), -1)
-                    means.append(self._outputs(table, tokens, same, None).mean(0))
+                    means.append(self._outputs(table, tokens, same, columns, None).mean(0))
             return torch.stack(means).mean(0)
 
     def tables(self) -> AnyOrderTables:
@@ -156,16 +188,25 @@ class AnyOrderNetwork(nn.Module):
         return AnyOrderState(self, tokens, self.tables() if tables is None else tables)
 
     def _outputs(
-        self, table: Tensor, tokens: Tensor, orders: Tensor, generator: torch.Generator | None
+        self,
+        table: Tensor,
+        tokens: Tensor,
+        orders: Tensor,
+        length: int,
+        generator: torch.Generator | None,
     ) -> Tensor:
-        """The output from which each cell is predicted, by column: (B, C) -> (C, B, D)."""
+        """The output from which each cell is predicted, by column: (B, C) -> (C, B, D).
+
+        Cells that come after the first `length` steps must be masked; their output is any.
+        """
         orders = masked_cells_last(orders, tokens)
-        x = self._inputs(self._input_table(table), tokens, orders)
+        x = self._inputs(self._input_table(table), tokens, orders[:, :length])
         mask = causal_mask(x.shape[1], x)
         with block_precision(self.precision, x.device):
             for block in self.blocks:
                 x = block(x, generator, mask)
-        steps = orders.argsort(1)  # (B, C): the step at which each column is predicted
+        # (B, C): the step at which each column is predicted
+        steps = orders.argsort(1).clamp(max=length - 1)
         first = torch.arange(len(tokens), device=tokens.device)[:, None] * x.shape[1]
         x = F.embedding((steps + first).T, x.flatten(0, 1))  # (C, B, D)
         normed: Tensor = self.norm(x)

@@ -232,7 +232,7 @@ class _State:
 
 
 def _padded(rows: int) -> int:
-    """At least so many rows. For every new shape PyTorch prepares a product anew, which takes as
+    """At least so many rows. For every new shape PyTorch prepares a product again, which takes as
     long as a hundred rows; so there are few shapes."""
     step = 1 << max(4, rows.bit_length() - 4)
     return -(-rows // step) * step

@@ -57,10 +57,10 @@ def _seconds(count: int) -> float:
 def pick_precision(wanted: str, device: torch.device) -> tuple[BlockPrecision, str]:
     """The number format of the blocks in training, and why.
 
-    "auto" must choose alike in every fit on one machine, or the same seed gives other rows. So the
-    CPU's instructions decide, and a measurement only rejects a CPU on which they are slow. It
-    counts CPU time on one thread, which other programs hardly change; where bfloat16 pays at all
-    it is about twice as fast, far from the limit.
+    "auto" must make the same choice in every fit on one machine, or the same seed gives other
+    rows. So the CPU's instructions decide, and a measurement only rejects a CPU on which they are
+    slow. It counts CPU time on one thread, which other programs hardly change; where bfloat16 is
+    faster at all, it is about twice as fast, far from the limit.
 
     PAPER-DIFF precision: the paper does not say, so everything is float32 there.
     """

@@ -63,7 +63,9 @@ class Group:
         try:
             distributed.broadcast_object_list(shared, 0, group=_waiting_group)
         except RuntimeError as error:
-            raise UserError("Another process has ended; see its output.") from error
+            raise UserError(
+                "Another training process stopped with an error; see its output."
+            ) from error
         return shared[0]
 
     def average_gradients(self, net: nn.Module, count: int) -> None:
@@ -102,7 +104,9 @@ def join() -> Group:
             os.environ.setdefault(name, os.environ[of_slurm])
     known = os.environ.keys() >= {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"}
     if "RANK" in os.environ and not known:
-        log.warning("RANK is set, but other variables of torchrun are not; training alone.")
+        log.warning(
+            "RANK is set, but other variables of torchrun are not; training in one process."
+        )
     if known and not distributed.is_initialized():
         global _waiting_group
         if torch.cuda.is_available():

@@ -57,8 +57,8 @@ def check_logits(logits: Tensor) -> None:
     be drawn is no code. A single code may have minus infinity: it is never drawn."""
     if not bool(torch.isfinite(logits.amax(1)).all()):
         raise UserError(
-            "The network computes no probabilities, but NaN or infinity; the weights are damaged, "
-            "so fit the model again."
+            "The network returned NaN or infinite probabilities. Its weights are damaged; fit the "
+            "model again."
         )
 
 

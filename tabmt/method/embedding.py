@@ -82,7 +82,7 @@ class Embedding(nn.Module):
 
         total = sum(self.sizes)
         unordered = torch.empty(total, width).normal_(std=EMBEDDING_SD, generator=generator)
-        unordered[self.ordered_rows] = 0.0  # paper: the network shall rely on the order first
+        unordered[self.ordered_rows] = 0.0  # paper: the network should rely on the order first
         self.unordered = nn.Parameter(unordered)  # (all, D), the paper's E of each field
         ends = torch.empty(2, ordered, width).normal_(std=EMBEDDING_SD, generator=generator)
         self.low = nn.Parameter(ends[0].clone())  # (ordered fields, D), the paper's l

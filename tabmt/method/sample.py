@@ -163,7 +163,8 @@ def draw_conditioned(
             if effective < count / 2:
                 log.warning(
                     "The conditions are rarely met together: %d rows have only about %d different "
-                    "combinations of the conditioned columns. Relax a condition for more.",
+                    "combinations of the conditioned columns. Relax a condition to get more "
+                    "variety.",
                     count,
                     max(1, int(effective)),
                 )

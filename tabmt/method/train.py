@@ -245,7 +245,9 @@ class Finish:
     def after(cls, state: "TrainState", progress: float, config: TrainConfig) -> "Finish":
         kept_step = state.early_stopping.kept_step
         log.info(
-            "step %d  going on from the best weights (step %d) with all rows", state.step, kept_step
+            "step %d  training the best weights (step %d) further on all rows",
+            state.step,
+            kept_step,
         )
         return cls(state.step, progress, max(1, round(config.finish * kept_step)))
 
@@ -513,7 +515,7 @@ def _check_resumed(state: TrainState, validation: ValidationSet | None) -> None:
     groups = 0 if validation is None else validation.groups
     if kept and len(kept) != groups:
         raise TrainingError(
-            "The checkpoint has losses of other validation rows; delete it to start again."
+            "The checkpoint belongs to a fit with other validation rows; delete it to start again."
         )
 
 
@@ -521,5 +523,5 @@ def _check_finite(loss: float, step: int, rate: float, config: TrainConfig) -> N
     if not math.isfinite(loss):
         raise TrainingError(
             f"The loss became {loss} at step {step} with a learning rate of {rate:.2g}; "
-            f"train again with a lower learning_rate (it is {config.learning_rate:g})."
+            f"fit again with a lower learning_rate (it is {config.learning_rate:g})."
         )

@@ -1,1 +1,1 @@
-"""A fitted model: how it is made, stored and used."""
+"""A fitted model: how it is fitted, stored and used."""

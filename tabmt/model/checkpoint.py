@@ -1,4 +1,4 @@
-"""Unfinished training runs on disk: write one, and read it back for the same table and settings."""
+"""Checkpoints: interrupted fits on disk. Write one, and read it for the same table and settings."""
 
 import dataclasses
 import math
@@ -42,7 +42,7 @@ def table_fingerprint(tokens: TokenStore, schema: Schema) -> str:
 def read_checkpoint(
     path: Path, settings: Settings, table: str, seed: int, net: Mapping[str, Tensor]
 ) -> tuple[SavedRun, TrainConfig]:
-    """An unfinished run, and how it was trained. `net` is the state of a network to be trained."""
+    """A run, and how it was trained. `net` is the state of a network to be trained."""
     metadata, tensors = read_file(path, "checkpoint")
     try:
         card = ModelCard.from_json(metadata.get("card"))
@@ -57,13 +57,13 @@ def read_checkpoint(
     for name, value in {"seed": seed, **settings.to_json()}.items():
         if name not in FREE_ON_RESUME and before[name] != value:
             raise UserError(
-                f"The unfinished run in {str(path)!r} was started with {name} {before[name]!r}, "
-                f"but this fit has {value!r}. Resume with the same settings, or delete the file to "
+                f"The checkpoint {str(path)!r} belongs to a fit with {name} {before[name]!r}, but "
+                f"this fit has {value!r}. Resume with the same settings, or delete the file to "
                 "start again."
             )
     if metadata.get("table") != table:
         raise UserError(
-            f"The unfinished run in {str(path)!r} was learning another table. Resume with that "
+            f"The checkpoint {str(path)!r} belongs to a fit of another table. Resume with that "
             "table, or delete the file to start again."
         )
     try:
@@ -75,8 +75,8 @@ def read_checkpoint(
 
 def _damaged(path: Path) -> str:
     return (
-        f"The unfinished run in {str(path)!r} is damaged or from another version of TabMT; delete "
-        "the file to start again."
+        f"The checkpoint {str(path)!r} is damaged or from another version of TabMT; delete the "
+        "file to start again."
     )
 
 

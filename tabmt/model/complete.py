@@ -1,7 +1,7 @@
 """Complete rows of which some cells are known: tables of prompts, and rows like given ones.
 
-Known cells stay exactly as they are, in the types that the model returns. What is drawn satisfies
-the rules, as far as the known cells allow it.
+Known cells stay exactly as they are, in the types that the model returns. Drawn cells satisfy the
+rules, as far as the known cells allow it.
 """
 
 import logging
@@ -121,7 +121,7 @@ def _one_row_as_table(source: Any) -> Any:
 def _repeated(table: pa.Table, rows: int) -> Iterator[pa.Table]:
     """`rows` rows, from the first to the last and over again."""
     if table.num_rows == 0:
-        raise UserError("The table of rows to imitate has no rows.")
+        raise UserError("The table given to `like` has no rows.")
     for first in range(0, max(rows, 1), BATCH_ROWS):
         indices = np.arange(first, min(first + BATCH_ROWS, rows)) % table.num_rows
         yield table.take(pa.array(indices))

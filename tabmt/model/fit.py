@@ -4,7 +4,7 @@ import dataclasses
 import importlib.metadata
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from tabmt import parallel
 from tabmt.codec import large_tables
-from tabmt.codec.resolution import codes_detector_auc
-from tabmt.codec.table import TableCodec, log_protection
+from tabmt.codec.resolution import MOST_DETECTABLE, codes_detector_auc, detectable_columns
+from tabmt.codec.table import TableCodec, fit_column, log_protection
 from tabmt.config import CodecConfig, Engine, TrainConfig
 from tabmt.data.dataset import Dataset
 from tabmt.data.infer import SAMPLED_ROWS, Inference, check_not_empty
@@ -46,7 +46,6 @@ from tabmt.writing import TemporaryFolder
 
 log = logging.getLogger(__name__)
 
-MOST_DETECTABLE = 0.55  # the score of a detector above which codes do not hold a table well enough
 LEAST_VALID_ROWS = 20  # fewer validation rows say nothing, so training does not stop early
 
 
@@ -90,7 +89,10 @@ def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedMod
     )
     del dataset
     if tokens.shape[1] == 0:
-        log.warning("No column varies, so there is nothing to learn.")
+        log.warning(
+            "All columns are constant or ids: the model repeats the constants and generates new "
+            "ids."
+        )
         return FittedModel(codec, None, card, rules)
     net, card, summary = _train(codec, tokens, card, column_order, options)
     _calibrate(net, codec, tokens, summary, seed, column_order, card)
@@ -119,7 +121,7 @@ def _settings(values: Mapping[str, Any], dataset: Dataset, before: FittedModel |
     settings = Settings.of(values, dataset.num_rows, dataset.num_columns)
     if before is None:
         return settings
-    log.info("using the codec, the network and the generation of the model to continue from")
+    log.info("using the data, network and generation settings of the model to continue from")
     own = before.card.settings
     for part in ("codec", "network", "generation"):
         asked, kept = getattr(settings, part), getattr(own, part)
@@ -181,18 +183,35 @@ def _check_protection(dataset: Dataset, protect: int) -> None:
 def _encode_in_memory(
     dataset: Dataset, inference: Inference, typed: TypedTable, config: CodecConfig, seed: int
 ) -> Encoded:
-    """Numbers that many rows share get codes of their own, if the table cannot do without."""
+    """Numbers that many rows share get codes of their own where bins lose too much detail: in
+    single columns, or in all of them if that is not enough."""
+    rules = inference.rules(dataset, {name: one.column for name, one in typed.columns.items()})
+    typed = typed.with_columns(rules.columns_with_own_codes(typed.schema_columns()))
     codec = TableCodec.fit(typed.columns.values(), dataset.source, {}, config, seed)
-    columns = {column.name: column for column in codec.schema.columns}
-    rules = inference.rules(dataset, columns)
-    encoded = _encode_typed(codec.with_rules(rules), typed, config, seed)
+    codec = codec.with_rules(rules)
+    is_auto = config.shared_values == "auto"
+    if is_auto and (names := detectable_columns(codec, typed, seed=seed)):
+        log.info("numbers that occur in many rows get bins of their own in: %s", ", ".join(names))
+        codec = _with_shared_values(codec, typed, names, config, seed)
+    encoded = _encode_typed(codec, typed, config, seed)
     auc = encoded.codes_detector_auc
-    if config.shared_values != "auto" or auc is None or auc <= MOST_DETECTABLE:
+    if not is_auto or auc is None or auc <= MOST_DETECTABLE:
         return encoded
-    log.info("so numbers that many rows share get codes of their own")
+    log.info("so numbers that occur in many rows get bins of their own in all columns")
+    codec = _with_shared_values(codec, typed, codec.schema.names, config, seed)
+    return _encode_typed(codec, typed, config, seed)
+
+
+def _with_shared_values(
+    codec: TableCodec, typed: TypedTable, names: Collection[str], config: CodecConfig, seed: int
+) -> TableCodec:
+    """A codec in which values that many rows share have codes of their own, in some columns."""
     config = dataclasses.replace(config, shared_values="codes")
-    codec = TableCodec.fit(typed.columns.values(), dataset.source, {}, config, seed)
-    return _encode_typed(codec.with_rules(rules), typed, config, seed)
+    coded = tuple(
+        fit_column(typed.columns[one.name], config, seed) if one.name in names else one
+        for one in codec.coded
+    )
+    return dataclasses.replace(codec, coded=coded)
 
 
 def _encode_typed(codec: TableCodec, typed: TypedTable, config: CodecConfig, seed: int) -> Encoded:
@@ -204,16 +223,20 @@ def _encode_typed(codec: TableCodec, typed: TypedTable, config: CodecConfig, see
     computed = {step.target for step in computable(encoded.rules, codec).values()}
     auc = codes_detector_auc(encoded.codec, typed, leave=computed, seed=seed)
     if auc is not None:
-        log.info("a detector tells real rows from the same rows redrawn from codes with %.2f", auc)
+        log.info("a classifier tells real rows from rows with binned numbers: AUC %.2f", auc)
     return dataclasses.replace(encoded, codes_detector_auc=auc)
 
 
 def _encode_more(dataset: Dataset, before: FittedModel, options: FitOptions) -> Encoded:
     """New rows for a model that is continued, by its own codec."""
     if options.schema is not None:
-        raise UserError("A model that is continued keeps its schema; leave out schema (--schema).")
+        raise UserError(
+            "A fit that continues from a model keeps its schema; leave out schema (--schema)."
+        )
     if options.store is not None:
-        raise UserError("A model that is continued encodes new rows; leave out store (--store).")
+        raise UserError(
+            "A fit that continues from a model encodes new rows; leave out store (--store)."
+        )
     check_not_empty(dataset)
     if dataset.fits_in_memory:
         _log_unused(options)
@@ -298,7 +321,7 @@ def _check_codec(codec: TableCodec) -> None:
         stored = TableCodec.from_parts(codec.schema, arrays, json.loads(json.dumps(entries)))
         stored.check()
     except ValueError as error:
-        raise UserError(f"The table cannot be learned, because {error}.") from error
+        raise UserError(f"The model cannot be trained, because {error}.") from error
 
 
 # --- training ------------------------------------------------------------------------------
@@ -358,7 +381,7 @@ def _train(
         summary.seconds,
         " (stopped early)" if summary.stopped == "early" else "",
         summary.best_step,
-        f" and trained them for {finish} more steps with all rows" if finish else "",
+        f" and trained them for {finish} more steps on all rows" if finish else "",
     )
     return net, card, summary
 
@@ -413,12 +436,10 @@ def _validation_rows(rows: int, share: float, seed: int) -> np.ndarray:
     is_valid = np.zeros(rows, bool)
     count = int(rows * share)
     if share == 0:
-        log.info("no validation rows, as set: training does not stop early")
+        log.info("validation is off (valid_share 0): no early stopping")
         return is_valid
     if count < LEAST_VALID_ROWS:
-        log.info(
-            "%d of %d rows are too few for validation: training does not stop early", count, rows
-        )
+        log.info("%d of %d rows are too few for validation: no early stopping", count, rows)
         return is_valid
     is_valid[numpy_stream(seed, "held out").permutation(rows)[:count]] = True
     return is_valid

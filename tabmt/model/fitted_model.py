@@ -1,4 +1,4 @@
-"""A fitted model: the codec, the network, the rules and the card. Tables and tensors meet here."""
+"""A fitted model: the codec, the network, the rules and the card. Connects tables and tensors."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -79,7 +79,7 @@ def check_buffers(codec: TableCodec, config: NetworkConfig) -> None:
     if needed > min(MOST_BUFFERS, available_memory() // 2):
         raise UserError(
             f"The bins of {len(codec.token_columns):,} columns would need {needed / 1e9:.1f} GB of "
-            "memory; set smoothing to 0, or max_bins to fewer bins."
+            "memory; set smoothing=0, or lower max_bins."
         )
 
 

@@ -1,7 +1,7 @@
-"""Rows written as a folder of Parquet files, each made independently: here, or on a Ray cluster.
+"""Rows written as a folder of Parquet files, generated independently, here or on a Ray cluster.
 
-For tables of any size. A file appears only when it is complete, and its content follows from the
-request and its number alone, so an interrupted run continues with the files that are missing.
+For tables of any size. A file appears only when it is complete, and its content depends only on the
+request and its number, so an interrupted run continues with the missing files.
 """
 
 import copy
@@ -195,14 +195,23 @@ def _check_folder(folder: Path, wanted: Mapping[str, Any]) -> None:
         return
     try:
         before = read_json(path, "request")
-        differing = sorted(n for n in {*wanted, *before} if wanted.get(n) != before.get(n))
+        differing = {name for name in {*wanted, *before} if wanted.get(name) != before.get(name)}
     except UserError as error:
         raise UserError(f"{str(path)!r} is damaged; empty the folder to start again.") from error
     if differing:
         raise UserError(
-            f"The folder {str(folder)!r} contains files of a run with another "
-            f"{', '.join(differing)}. Repeat that run to continue it, or use an empty folder."
+            f"The folder {str(folder)!r} contains files from a run with other values of: "
+            f"{_shown(differing)}. Run it again with the same values, or use an empty folder."
         )
+
+
+def _shown(differing: set[str]) -> str:
+    """The names of what two requests differ in, as users know them."""
+    if "what" in differing:
+        return "command"
+    names = differing - {"files_in_all"} or differing  # their number follows from the others
+    known_as = {"files": "table", "files_in_all": "number of files"}
+    return ", ".join(sorted(known_as.get(name, name) for name in names))
 
 
 def _portable(model: FittedModel, engine: Engine) -> FittedModel:

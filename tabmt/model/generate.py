@@ -26,7 +26,13 @@ from tabmt.method.column_order import ColumnOrder
 from tabmt.method.compiled_sample import Chunk, compile_network, draw_chunks
 from tabmt.method.draw_codes import LEAST_FLOAT32
 from tabmt.method.networks import FrozenNetwork
-from tabmt.method.sample import ImprobableCondition, RowConstraint, draw_order, fill
+from tabmt.method.sample import (
+    ImprobableCondition,
+    RowConstraint,
+    draw_conditioned,
+    draw_order,
+    fill,
+)
 from tabmt.model.fitted_model import FittedModel
 from tabmt.rules.computed import computable
 from tabmt.rules.enforce import RuleState
@@ -118,8 +124,10 @@ class Sampler:
 
     def __init__(self, model: FittedModel, request: Request, *, compiled: bool = False) -> None:
         assert model.net is not None
-        self._net, self._request = FrozenNetwork(model.net), request
-        self._compiled = compile_network(model.net) if compiled else None
+        self._request = request
+        with devices.threads(request.threads):
+            self._net = FrozenNetwork(model.net)
+            self._compiled = compile_network(model.net) if compiled else None
         self._device = next(model.net.parameters()).device
 
     @property
@@ -153,6 +161,27 @@ class Sampler:
                 constraint=constraint,
             )
         return filled.cpu().numpy()
+
+    def start(
+        self,
+        rows: int,
+        seed: int,
+        *,
+        allowed: Sequence[np.ndarray | None],
+        conditioned: Sequence[int],
+    ) -> np.ndarray:
+        """New rows in which only the columns with conditions are drawn, (B, C)."""
+        with devices.threads(self._request.threads):
+            started = draw_conditioned(
+                self._net,
+                rows,
+                conditioned,
+                [None if w is None else torch.from_numpy(w) for w in allowed],
+                self._request.temperature,
+                torch.Generator().manual_seed(seed),
+                self._device,
+            )
+            return started.tokens.cpu().numpy()
 
     def fill_new(
         self,
@@ -195,18 +224,12 @@ def generate_batches(
     The shares of a table are well mixed.
     """
     span = range(rows) if span is None else span
-    if request.decode == "centre":  # also what conditions select and rules try
-        sums = [s for s in computable(model.rules, model.codec).values() if s.is_sum]
-        codec = model.codec.at_centres(
-            on_grid={name for step in sums for name in step.sources},
-            computed={step.target for step in sums},
-        )
-        model = dataclasses.replace(model, codec=codec)
+    model = as_decoded(model, request)
     assert span.start % BATCH_ROWS == 0
     if not request.allow_missing:
         for coded in model.codec.coded:
             if coded.codec.is_empty:
-                log.warning("Every value of column %r is missing; it stays so.", coded.name)
+                log.warning("Every value of column %r is missing; it stays missing.", coded.name)
     # Whether kernels are used depends on all rows, not on the span, as their rounding is different.
     shares = [
         NewRows(model, request, share.selections, compiled=rows >= LEAST_COMPILED)
@@ -227,6 +250,19 @@ def generate_batches(
         )
 
 
+def as_decoded(model: FittedModel, request: Request) -> FittedModel:
+    """The model whose codes stand for the numbers that are asked for: also what conditions select
+    and rules try."""
+    if request.decode != "centre":
+        return model
+    sums = [s for s in computable(model.rules, model.codec).values() if s.is_sum]
+    codec = model.codec.at_centres(
+        on_grid={name for step in sums for name in step.sources},
+        computed={step.target for step in sums},
+    )
+    return dataclasses.replace(model, codec=codec)
+
+
 def _ahead(batches: Iterator[Rows]) -> Iterator[Rows]:
     """The same batches, each drawn in a thread while the one before is decoded and written."""
     with ThreadPoolExecutor(1, "draw") as pool:
@@ -240,11 +276,16 @@ def _chunk_rows(model: FittedModel, rows: int, *, tries_values: bool) -> int:
     """Rows with one order, a power of two, so that batches begin with a chunk."""
     if (fixed := model.card.settings.generation.rows_per_order) is not None:
         return fixed
+    most = most_chunk_rows(model, tries_values=tries_values)
+    return int(2 ** round(math.log2(max(LEAST_CHUNK, min(rows / ORDERS, most)))))
+
+
+def most_chunk_rows(model: FittedModel, *, tries_values: bool) -> float:
+    """Rows of a chunk whose memory is bounded."""
     sizes = model.codec.sizes
     if tries_values:  # several candidates of each code
         sizes = [CANDIDATES_PER_BIN * size for size in sizes]
-    most = min(MOST_CHUNK, MOST_CELLS / max(1, len(sizes)), MOST_WEIGHTS / max(sizes, default=1))
-    return int(2 ** round(math.log2(max(LEAST_CHUNK, min(rows / ORDERS, most)))))
+    return min(MOST_CHUNK, MOST_CELLS / max(1, len(sizes)), MOST_WEIGHTS / max(sizes, default=1))
 
 
 def _batch(
@@ -300,8 +341,8 @@ class NewRows:
         weights = weights if allowed is None else weights * allowed
         if not weights.any():
             raise UserError(
-                f"The condition on column {name!r} asks for missing values, but none are allowed; "
-                "change one of the two."
+                f"The condition on column {name!r} asks for missing values, but missing values are "
+                "turned off (allow_missing=False, --no-missing). Remove one of them."
             )
         return weights
 
@@ -312,15 +353,27 @@ class NewRows:
         if len(columns) < 2 or net is None:
             return columns
         device = next(net.parameters()).device
-        state = net.start(torch.full((1, len(net.sizes)), MASK, device=device))
         row = torch.zeros(1, dtype=torch.int64, device=device)
         names = [coded.name for coded in self._model.codec.token_columns]
         probability = {}
-        for column in columns:
-            shares = state.logits(row, column).double().softmax(1)[0].cpu()
-            weights = torch.from_numpy(self._selections[names[column]].weights)
-            probability[column] = float(shares @ weights)
+        with devices.threads(self._request.threads):
+            state = net.start(torch.full((1, len(net.sizes)), MASK, device=device))
+            for column in columns:
+                shares = state.logits(row, column).double().softmax(1)[0].cpu()
+                weights = torch.from_numpy(self._selections[names[column]].weights)
+                probability[column] = float(shares @ weights)
         return sorted(columns, key=lambda column: probability[column])
+
+    def start(self, rows: int, seed: int) -> np.ndarray:
+        """New rows in which only the columns with conditions are drawn, (B, C)."""
+        if not self._conditioned:
+            return np.full((rows, len(self._allowed)), MASK)
+        try:
+            return self._sampler.start(
+                rows, seed, allowed=self._allowed, conditioned=self._conditioned
+            )
+        except ImprobableCondition as error:
+            raise UserError(self._improbable(error)) from error
 
     @property
     def tries_values(self) -> bool:
@@ -337,14 +390,16 @@ class NewRows:
         if not self._rules.rules:
             filled = zip(self._filled(sizes, streams), streams, strict=True)
             return stack(
-                [Rows(t, self._bounds(t, numpy_stream(stream, "choice"))) for t, stream in filled]
+                [Rows(t, self.bounds(t, numpy_stream(stream, "choice"))) for t, stream in filled]
             )
         whole: Iterable[np.ndarray | None] = [None] * len(sizes)
         if self._sampler.is_compiled:  # without the rules first: few rows violate them
             whole = self._filled(sizes, streams)
         valid, drawn = zip(*map(self._valid_chunk, sizes, streams, whole), strict=True)
         if sum(drawn) > (rows if self._found is not None else 0):
-            log.info("rules: drew %s rows to get %s valid ones", f"{sum(drawn):,}", f"{rows:,}")
+            log.info(
+                "rules: generated %s rows to get %s valid ones", f"{sum(drawn):,}", f"{rows:,}"
+            )
         return stack(valid)
 
     def _filled(self, sizes: Sequence[int], streams: Sequence[int]) -> Iterable[np.ndarray]:
@@ -402,8 +457,9 @@ class NewRows:
         still_open = redraw(np.arange(rows), rounds, use)
         if len(still_open):
             raise UserError(
-                f"Only {rows - len(still_open)} of {rows} rows satisfy {broken} after {drawn} "
-                "draws; relax the conditions, or fit again without the rule."
+                f"Only {rows - len(still_open)} of {rows} rows satisfied {broken}; gave up after "
+                f"generating {drawn} rows. Relax the conditions, or remove the rule from the "
+                "schema and fit again."
             )
         return stack(valid), drawn
 
@@ -415,17 +471,17 @@ class NewRows:
             found = FoundRuleState(self._found, rows, rng, **given)
             whole = self._fill(rows, seed, found) if whole is None else whole
             tokens, exact, valid = found.finish(whole)
-            within = {**self._bounds(tokens, rng), **exact}
-            return Candidates(Rows(tokens, within), valid), "the rules that were found in the table"
+            within = {**self.bounds(tokens, rng), **exact}
+            return Candidates(Rows(tokens, within), valid), "the rules found in the table"
         state = RuleState(self._rules, self._model.codec, rows, rng, **given)
         tokens = self._fill(rows, seed, state)
         valid = state.satisfied()
         exact = {name: (units, units) for name, units in state.units.items()}
         rule = state.most_violated()
-        within = {**self._bounds(tokens, rng), **exact}
+        within = {**self.bounds(tokens, rng), **exact}
         return Candidates(Rows(tokens, within), valid), f"the rule {rule.name!r} ({rule.text})"
 
-    def _bounds(self, tokens: np.ndarray, rng: np.random.Generator) -> dict[str, Bounds]:
+    def bounds(self, tokens: np.ndarray, rng: np.random.Generator) -> dict[str, Bounds]:
         """Where the numbers of conditioned columns must lie."""
         within = {}
         for index, coded in enumerate(self._model.codec.token_columns):
@@ -439,8 +495,8 @@ class NewRows:
     def _improbable(self, error: ImprobableCondition) -> str:
         name = self._model.codec.token_columns[error.column].name
         others = [repr(other) for other in self._selections if other != name]
-        given = f" given those on {', '.join(others)}" if others else ""
+        given = f" given the conditions on {', '.join(others)}" if others else ""
         return (
-            f"The condition on column {name!r} is practically never met{given}: its probability in "
-            f"this model is {error.probability:.1e}. Relax a condition."
+            f"The condition on column {name!r} has a probability of only {error.probability:.1e} "
+            f"in this model{given}. Relax {'one of them' if others else 'it'}."
         )

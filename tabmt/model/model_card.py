@@ -1,4 +1,4 @@
-"""What a model says about itself: its settings, and how it was made. Part of the model file."""
+"""The model card: settings and a summary of the fit. Part of the model file."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Models and checkpoints on disk: one safetensors file each, with JSON as its metadata.
 
-Loading runs no code. A checksum over all bytes tells a damaged file; because anybody can compute
-one, everything is checked besides before it is used. Large things (vocabularies, bin edges) are
+Loading runs no code. A checksum over all bytes detects a damaged file. Because anybody can compute
+one, all content is also checked before it is used. Large arrays (vocabularies, bin edges) are
 tensors, because a safetensors header has to stay small.
 """
 
@@ -69,8 +69,7 @@ def load_model(path: Path) -> FittedModel:
     ) as error:  # fmt: skip
         detail = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ModelFileError(
-            f"{str(path)!r} is a TabMT model whose parts do not fit together ({detail}); "
-            "the file is damaged."
+            f"The TabMT model {str(path)!r} is inconsistent ({detail}); the file is damaged."
         ) from error
 
 
@@ -188,7 +187,7 @@ def read_file(path: Path, kind: FileKind) -> tuple[dict[str, Any], dict[str, Ten
         size = path.stat().st_size
         if size > available_memory() // 2:
             raise UserError(
-                f"{str(path)!r} has {size:,} bytes, more than this machine's memory has room for."
+                f"{str(path)!r} is too large for this machine's memory ({size:,} bytes)."
             )
         with path.open("rb") as file:
             content = file.read(size)

@@ -1,4 +1,4 @@
-"""A fitted model as a small piece of HTML, for notebooks: how it was made, and its columns."""
+"""A fitted model as a small piece of HTML, for notebooks: how it was fitted, and its columns."""
 
 import html
 
@@ -10,7 +10,7 @@ MOST_COLUMNS = 30
 def model_html(model: FittedModel) -> str:
     """Everything that comes from a table is escaped; nothing refers to anything outside."""
     card, columns = model.card, model.codec.schema.columns
-    training = "no column varies"
+    training = "none, as all columns are constant or ids"
     if card.summary is not None:
         loss = card.summary.valid_loss
         valid = "" if loss is None else f", validation loss {loss:.4f}"

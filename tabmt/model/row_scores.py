@@ -141,7 +141,7 @@ def predict_proba(model: FittedModel, table: pa.Table, column: str, threads: int
 def embed(model: FittedModel, table: pa.Table, threads: int) -> np.ndarray:
     """The network's representation of each row, (rows, width)."""
     if model.net is None:
-        raise UserError("No column varies, so there is nothing to embed.")
+        raise UserError("All columns are constant or ids, so there is nothing to embed.")
     tokens = model.codec.encode_scored(table).tokens
     with devices.threads(threads):
         return likelihood.embed(model.net, _on_device(model, tokens)).cpu().numpy()

@@ -1,12 +1,12 @@
-"""Which real values a model file holds: what it says of itself, and a search for those it must not.
+"""Which real values a model file contains: a description, and a search for those it must not have.
 
-The search takes the side of somebody who has the file. It looks for the values of a table that
-fewer than a number of rows hold: as text anywhere in the file, as numbers among those that are
-stored of their column, and by solving: if an edge or a knot were half-way between two neighbouring
-values, or a centre an exact mean, then a known value would give the next one (2 * edge - known). It
-is helped by the table at every step. Numbers on a fine grid are often right by chance; so solved
-values count only if they are more than the same search finds with stored numbers that are moved a
-little at random.
+The search takes the view of an attacker who has the file. It looks for the values of a table that
+occur in fewer than a number of rows: as text anywhere in the file, as numbers among those stored
+for their column, and by solving: if an edge or a knot were half-way between two neighbouring
+values, or a centre an exact mean, then a known value would give the next one (2 * edge - known).
+The table helps the attacker at every step. On a fine grid many solved numbers are correct by
+chance; so solved values count only if there are more of them than the same search finds with
+stored numbers that are moved slightly at random.
 """
 
 import json
@@ -41,27 +41,27 @@ MOST_LUCK = 1e-3  # ... and the probability of so many, below which they count
 
 
 def describe(model: FittedModel) -> dict[str, str]:
-    """By column: which of its real values the model holds."""
+    """By column: which of its real values the model contains."""
     protect = model.card.settings.codec.protect
     return {coded.name: _describe(coded, protect) for coded in model.codec.coded}
 
 
 def _describe(coded: CodedColumn, protect: int) -> str:
     codec = coded.codec
-    held = f"held by at least {protect} rows" if protect else "however few rows hold it"
+    frequent = f", each in at least {protect} rows" if protect else ", however rare"
     if isinstance(codec, IdCodec):
-        return "no value, only how the ids are written"
+        return "no value, only the format of the ids"
     if isinstance(codec, NumericCodec):
         atoms, bins = int(codec.codes.atom.sum()), int((~codec.codes.atom).sum())
-        single = f"{atoms:,} single number{'s' * (atoms != 1)}, each {held}"
+        single = f"{atoms:,} individual number{'s' * (atoms != 1)}{frequent}"
         origin = f"averages of at least {protect} rows" if protect else "exact ends and midpoints"
-        ranges = f"{bins:,} bin{'s' * (bins != 1)} by {origin}"
+        ranges = f"{bins:,} bin{'s' * (bins != 1)} stored as {origin}"
         return "; ".join(text for text, count in ((single, atoms), (ranges, bins)) if count)
     if isinstance(codec, CategoricalCodec):
         size = len(codec.values)
-        words = f"{size:,} categor{'y' if size == 1 else 'ies'}, each {held}"
-        return words + ("; rare ones only as one code" if codec.has_rare else "")
-    return "no value" if codec.is_empty else "one value, held by every row"
+        words = f"{size:,} categor{'y' if size == 1 else 'ies'}{frequent}"
+        return words + ("; rare ones only together, as one value" if codec.has_rare else "")
+    return "no value" if codec.is_empty else "one value, in every row"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Who may ask the server for anything, and what every answer carries.
+"""Which requests the server answers, and the headers of every answer.
 
 The page has a cookie, which it gets for the token in the printed address; programs send the token
 as `Authorization: Bearer`. A request with the cookie must come from the page itself, and one that
@@ -146,7 +146,7 @@ class Access:
         return None
 
     def outside_refusal(self, headers: Mapping[str, str]) -> Refusal | None:
-        """What is refused whoever asks: another host name, and requests of other pages."""
+        """What is refused even with a token: another host name, and requests of other pages."""
         if headers.get("host", "") not in self.hosts:
             return Refusal(400, "The host name of this request is not that of this server.")
         origin = headers.get("origin")
@@ -186,7 +186,7 @@ class Gate:
             frames = "".join(traceback.format_tb(error.__traceback__))
             log.error("%s in %s\n%s", type(error).__name__, scope["path"], frames)
             if not answer.has_started:  # otherwise the connection is cut, which the client sees
-                sentence = "Something went wrong in this program; its messages say where."
+                sentence = "An internal error occurred; the messages of `tabmt serve` say where."
                 await self._refuse(scope, answer, Refusal(500, sentence))
 
     def _refusal(self, scope: Scope, headers: Mapping[str, str]) -> Refusal | None:
@@ -264,7 +264,7 @@ def most_bytes(scope: Scope) -> int:
 
 
 def too_large(scope: Scope) -> str:
-    return f"The body of this request may have {most_bytes(scope):,} bytes."
+    return f"The body of this request may have at most {most_bytes(scope):,} bytes."
 
 
 def limited(receive: Receive, scope: Scope, headers: Mapping[str, str]) -> Receive:

@@ -38,7 +38,7 @@ class ErrorBody(BaseModel):
     error: str
 
 
-def get_service(request: Request) -> Service:
+async def get_service(request: Request) -> Service:  # not in a thread, which would cost more
     service: Service = request.app.state.service
     return service
 
@@ -51,16 +51,16 @@ ERRORS: dict[int | str, dict[str, Any]] = {
         400: "another host name",
         401: "no token, or a wrong one",
         403: "a request of another page",
-        404: "nothing has this id",
-        413: "a body above its limit",
-        422: "a mistake, or a limit",
-        429: "too much to do already",
+        404: "an unknown id",
+        413: "a body that is too large",
+        422: "an invalid request, or one above a limit",
+        429: "too many requests or jobs are waiting",
         503: "the request took too long",
     }.items()
 }
 ROWS: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "the rows, as they are made",
+        "description": "the rows, sent while they are generated",
         "content": {kind.partition(";")[0]: {} for kind in MEDIA_TYPES.values()},
     }
 }
@@ -165,6 +165,11 @@ async def post_complete(model: Id, request: CompleteRequest, service: Server) ->
     return await rows_response(service, model, "complete", request)
 
 
+@router.post("/models/{model}/complete/commands", summary="The commands that complete these rows")
+def post_complete_commands(model: Id, request: CompleteRequest, service: Server) -> dict[str, str]:
+    return service.complete_equivalents(model, request)
+
+
 @router.post(
     "/models/{model}/impute", summary="Rows whose missing values are filled",
     response_class=Response, responses=ROWS,
@@ -182,7 +187,7 @@ async def post_score(model: Id, request: ScoreRequest, service: Server) -> Respo
 
 
 @router.get(
-    "/models/{model}/files/{name}", summary="A file beside a model", response_class=Response
+    "/models/{model}/files/{name}", summary="A file of a model's results", response_class=Response
 )
 def get_model_file(model: Id, name: FileName, service: Server) -> Response:
     entry = service.models.entry(model)
@@ -220,12 +225,12 @@ async def post_table(
     return vars(await service.add_table(name, request.stream()))
 
 
-@router.get("/tables/{table}", summary="A table: what each column is taken for, and why")
+@router.get("/tables/{table}", summary="A table: the kind of each column, and the reason")
 def get_table(table: Id, service: Server) -> dict[str, Any]:
     return vars(service.workspace.table(table))
 
 
-@router.put("/tables/{table}/kinds", summary="Take columns for other kinds")
+@router.put("/tables/{table}/kinds", summary="Change the kinds of columns")
 def put_kinds(table: Id, request: KindsRequest, service: Server) -> dict[str, Any]:
     return vars(service.set_kinds(table, dict(request.kinds)))
 
@@ -248,14 +253,14 @@ def post_job(request: JobRequest, service: Server) -> dict[str, Any]:
     return service.job_json(service.jobs.submit(request))
 
 
-@router.get("/jobs/{job}", summary="How far a job is, and its verdict")
+@router.get("/jobs/{job}", summary="The progress of a job, and its verdict")
 def get_job(
     job: Id, service: Server, after: Annotated[int, Query(ge=0, le=10**9)] = 0
 ) -> dict[str, Any]:
     return service.job(job, after)
 
 
-@router.post("/jobs/{job}/stop", summary="End the training, and keep what is learned")
+@router.post("/jobs/{job}/stop", summary="End the training, and keep the model so far")
 def stop_job(job: Id, service: Server) -> dict[str, Any]:
     return service.job_json(service.jobs.stop(job))
 
@@ -265,7 +270,7 @@ def cancel_job(job: Id, service: Server) -> dict[str, Any]:
     return service.job_json(service.jobs.cancel(job))
 
 
-@router.post("/jobs/{job}/resume", summary="Go on with an unfinished job")
+@router.post("/jobs/{job}/resume", summary="Resume an interrupted job")
 def resume_job(job: Id, service: Server) -> dict[str, Any]:
     return service.job_json(service.jobs.resume(job))
 

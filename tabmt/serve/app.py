@@ -19,13 +19,13 @@ from tabmt.serve.workspace import NotFound
 
 STATIC = Path(__file__).parent / "static"
 DESCRIPTION = (
-    "Learn a table, generate rows like it, see whether they may be shared. Send the token that "
+    "Fit a model to a table, generate rows, see whether they may be shared. Send the token that "
     "`tabmt serve` has printed as `Authorization: Bearer TOKEN`."
 )
 
 
 def create_app(service: Service) -> FastAPI:
-    """The application for one service. It is safe only behind its gate, which it contains."""
+    """The application for one service, with the gate that checks every request."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -1,6 +1,7 @@
-"""The distribution of each column of some rows, in bins that are the same for all of a model.
+"""The distribution of each column of some rows, in bins that depend on the model only.
 
-The bins follow rows that the model draws without a condition: no real row is needed or shown.
+The bins are chosen from rows that the model draws without conditions: no real row is needed or
+shown.
 """
 
 import datetime as dt
@@ -29,7 +30,7 @@ DAY = 86_400_000  # milliseconds
 
 @dataclass(frozen=True)
 class Axis:
-    """How one column is drawn. `values` are what conditions take: a category for each bar, or the
+    """How one column is shown. `values` can be used in conditions: a category for each bar, or the
     edges of bins."""
 
     name: str
@@ -65,7 +66,7 @@ def shares(model: TabMT, axes: Sequence[Axis], table: pa.Table) -> list[dict[str
 
 
 def _in_own_types(model: TabMT, table: pa.Table) -> pa.Table:
-    """Rows with numbers and dates as such, also where the user's table has them as text."""
+    """Rows with typed numbers and dates, even where the user's table has them as text."""
     arrays = [
         parse_column(table.column(coded.name), coded.column).values
         if coded.column.kind in ("numeric", "datetime")

@@ -1,7 +1,9 @@
-"""The command and the Python code that do what the page does."""
+"""The command and the Python code that do the same as an action on the page."""
 
+import csv
+import io
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tabmt.conditions.condition import Condition, known, missing
@@ -41,6 +43,47 @@ def sample_code(
             f"rows = model.sample({', '.join(arguments)})",
         ]
     )
+
+
+def complete_command(
+    model: str, rows: Sequence[Mapping[str, Any]], *, seed: int, temperature: Any
+) -> str:
+    """Two lines for a shell: a file of the rows, and their completion."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [_csv_line(names), *(_csv_line([row.get(name) for name in names]) for row in rows)]
+    words = ["tabmt", "complete", model, "prompts.csv"]
+    for text in _temperature_options(temperature):
+        words += ["--temperature", text]
+    written = shlex.join(["printf", "%s\\n", *lines])
+    command = shlex.join([*words, "--seed", str(seed), "-o", "rows.csv"])
+    return f"{written} > prompts.csv\n{command}"
+
+
+def complete_code(
+    model: str, rows: Sequence[Mapping[str, Any]], *, seed: int, temperature: Any
+) -> str:
+    """Lines of Python."""
+    shown = repr([dict(row) for row in rows])
+    if all(row == rows[0] for row in rows):
+        shown = f"[{dict(rows[0])!r}] * {len(rows)}"
+    more = "" if temperature is None else f"temperature={temperature!r}, "
+    return "\n".join(
+        [
+            "import pandas as pd",
+            "",
+            "from tabmt import TabMT",
+            "",
+            f"model = TabMT.load({model!r})",
+            f"prompts = pd.DataFrame({shown})",
+            f"rows = model.complete(prompts, {more}seed={seed})",
+        ]
+    )
+
+
+def _csv_line(cells: Sequence[Any]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(cells)
+    return line.getvalue()
 
 
 def _value(condition: Condition) -> tuple[str, bool]:
@@ -121,7 +164,7 @@ def _option(name: str, value: Any) -> list[str]:
 
 
 def job_code(request: Mapping[str, Any], name: str, *, has_schema: bool) -> str:
-    """The call in Python of a job that learns a table."""
+    """The call in Python of a job that fits a table."""
     keys = ("rows", "target", "minutes", "steps", "protect", "max_risk", "seed")
     given = {key: request[key] for key in keys if request.get(key) is not None}
     if has_schema:

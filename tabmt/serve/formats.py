@@ -1,4 +1,4 @@
-"""Rows as CSV, NDJSON, Parquet or Arrow, piece by piece as they are made."""
+"""Rows as CSV, NDJSON, Parquet or Arrow, in pieces while they are generated."""
 
 import io
 import json
@@ -24,7 +24,7 @@ MEDIA_TYPES: dict[Format, str] = {
 
 
 class Buffer(io.RawIOBase):
-    """What a writer writes, until it is taken. It never has more than one batch."""
+    """A file object that keeps what is written until it is read. It never has more than a batch."""
 
     def __init__(self) -> None:
         super().__init__()

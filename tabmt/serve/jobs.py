@@ -1,8 +1,8 @@
-"""Jobs: a queue, and a process for each that runs, so that training never blocks the server.
+"""Jobs: a queue, and a process for each running job, so that training never blocks the server.
 
-A job lives in its folder: job.json says what it is and where it stands, events.ndjson how it goes
-on. Only the server writes job.json; a job that a server left running is interrupted, and can be
-resumed.
+Each job has a folder: job.json contains its request and its state, events.ndjson its progress. Only
+the server writes job.json. A job that was running when its server ended is marked as interrupted,
+and can be resumed.
 """
 
 import contextlib
@@ -36,12 +36,12 @@ UNKNOWN_END = "The process of this job has ended without saying why; it can be r
 
 
 class Busy(UserError):
-    """There is too much to do already; a later request may be answered."""
+    """The server has too much work already; a later request may succeed."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is known of a job. `name` is what people call its table or model."""
+    """A job as job.json stores it. `name` is the name of its table or model, for people."""
 
     id: str
     kind: JobKind
@@ -52,7 +52,7 @@ class Job:
     started: float | None = None
     ended: float | None = None
     error: str | None = None
-    is_stopping: bool = False  # it has been asked to keep what is learned so far
+    is_stopping: bool = False  # its training has been asked to stop
 
 
 @dataclass
@@ -115,11 +115,13 @@ class Jobs:
         return [json.loads(line) for line in lines[after:]]
 
     def stop(self, job: str) -> Job:
-        """End the training of a job, and do the rest with what is learned so far."""
+        """End the training of a job, and do its other steps with the model so far."""
         with self._lock:
             current = self.job(job)
             if current.kind not in CAN_STOP:
-                raise UserError(f"A job of kind {current.kind} learns nothing; cancel it instead.")
+                raise UserError(
+                    "Only fit and synthesize jobs can be stopped early; cancel this one instead."
+                )
             if current.state != "running":
                 raise UserError(f"This job is {current.state}; only a running one can be stopped.")
             self._tell(job, "stop")
@@ -141,7 +143,7 @@ class Jobs:
         return self.job(job)
 
     def resume(self, job: str) -> Job:
-        """Put an unfinished job into the queue again; it goes on from what it has saved."""
+        """Put an unfinished job into the queue again; it continues from its saved progress."""
         with self._lock:
             current = self.job(job)
             if current.state not in RESUMABLE:
@@ -165,7 +167,7 @@ class Jobs:
             shutil.rmtree(self.workspace.jobs_folder / job, ignore_errors=True)
 
     def needs_table(self, table: str) -> bool:
-        """Whether a job that has not ended reads a table."""
+        """Whether an unfinished job reads a table."""
         named = (value for job in self.jobs() if job.state in OPEN for value in _ids(job))
         return table in named
 
@@ -197,14 +199,14 @@ class Jobs:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # bugs are written into its folder
                 text=True,
-                start_new_session=True,  # Ctrl-C is for the server, which ends it in order
+                process_group=0,  # Ctrl-C is for the server, which ends it in order
             )
             state = dataclasses.replace(self._read(job), state="running", started=now())
             self._write(state)
             threading.Thread(target=self._watch, args=(job, process), daemon=True).start()
 
     def _watch(self, job: str, process: "subprocess.Popen[str]") -> None:
-        """Wait for the end of a job and note it."""
+        """Wait for a job to end, and store its final state."""
         code = process.wait()
         with self._lock:
             _close_input(process)
@@ -239,7 +241,7 @@ class Jobs:
     # --- files -----------------------------------------------------------------------------
 
     def _inputs(self, request: JobRequest) -> tuple[dict[str, str], dict[str, str], str]:
-        """The files that a job reads, what people call them, and the name of the job."""
+        """The files that a job reads, their names for people, and the name of the job."""
         paths: dict[str, str] = {}
         names: dict[str, str] = {}
         for item in ("table", "synthetic", "train", "test"):
@@ -256,8 +258,8 @@ class Jobs:
                     paths[item] = str(own)
             if request.kind == "pareto" and not {"train", "test"} <= set(paths):
                 raise UserError(
-                    "There are no real rows beside this model; upload those it was fitted on as "
-                    "train, and others as test."
+                    "No real rows are stored with this model. Upload the training rows as `train` "
+                    "and other real rows as `test`."
                 )
         main = paths.get("table") or paths.get("synthetic") or paths["model"]
         return paths, names, names[main]

@@ -12,7 +12,7 @@ MOST_BODY = 2**23  # bytes of any other request
 MOST_TABLES = 100
 MOST_JOBS = 500  # that the work folder keeps
 MOST_NAME = 200  # characters of a file name
-MOST_COLUMNS = 2_000  # of a dropped table
+MOST_COLUMNS = 2_000  # of an uploaded table
 
 MOST_ROWS = 100_000_000  # of one request
 ROWS_AT_ONCE = 20_000  # up to which rows are drawn in the server itself; above, in a process
@@ -22,14 +22,14 @@ MOST_DISTRIBUTION_ROWS = 5_000
 MOST_CONDITIONS = 500
 MOST_VALUES = 1_000  # of one condition
 
-MOST_STREAMS = 4  # large requests that are answered at a time
+MOST_STREAMS = 4  # large requests that are answered at the same time
 MOST_WAITING = 2_000  # small requests that wait for a thread
 MOST_CONNECTIONS = 1_000
 MOST_LOADED = 4  # models in memory
 REQUEST_SECONDS = 120.0
 STREAM_SECONDS = 6 * 3600.0
 
-MOST_RUNNING = 1  # jobs at a time: training takes every core it is given
+MOST_RUNNING = 1  # jobs that run at the same time: training takes every core it is given
 MOST_QUEUED = 20  # jobs that wait
 MOST_JOB_MINUTES = 24 * 60.0
 STOP_SECONDS = 20.0  # that a job has to save its state before its process is ended

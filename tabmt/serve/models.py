@@ -36,7 +36,7 @@ class ModelEntry:
 
     @property
     def results(self) -> Results:
-        """The files beside it, if they belong to it: those of a job, or of `synthesize`."""
+        """The results that belong to it: those of a job, or of `synthesize`."""
         folder = self.path.parent
         belong = not self.is_given or (
             self.path.name == "model.tabmt" and (folder / "arguments.json").is_file()
@@ -46,7 +46,7 @@ class ModelEntry:
 
 @dataclass
 class LoadedModel:
-    """A model in memory, with what is worked out once."""
+    """A model in memory, with values that are computed once."""
 
     entry: ModelEntry
     model: TabMT
@@ -57,7 +57,7 @@ class LoadedModel:
 
 
 class Models:
-    """All models, of which the last used ones stay in memory."""
+    """All models; the most recently used ones stay in memory."""
 
     def __init__(self, workspace: Workspace, given: Sequence[str]) -> None:
         self._workspace = workspace
@@ -100,6 +100,19 @@ class Models:
                 self._loaded.popitem(last=False)
             return self._loaded[key]
 
+    def in_memory(self, model: str) -> LoadedModel | None:
+        """A model that need not be read, nor waited for."""
+        entry = self.entry(model)
+        key = (entry.id, entry.path.stat().st_mtime_ns)
+        if not self._lock.acquire(blocking=False):  # another one is being read
+            return None
+        try:
+            if key in self._loaded:
+                self._loaded.move_to_end(key)
+            return self._loaded.get(key)
+        finally:
+            self._lock.release()
+
     def front_path(self, loaded: LoadedModel) -> Path | None:
         """The newest Pareto front of a model: of a job, or a file beside the model."""
         jobs = (self._workspace.results_of(f.name) for f in self._workspace.job_folders())
@@ -112,7 +125,9 @@ class Models:
                 ):
                     return path
             except UserError:
-                log.warning("A front beside a model cannot be read, so it is left out.")
+                log.warning(
+                    "Model %r: its Pareto front cannot be read and is not shown.", loaded.entry.name
+                )
         return None
 
     def front(self, loaded: LoadedModel) -> Front | None:
@@ -134,15 +149,18 @@ def _given_entry(name: str) -> ModelEntry:
     return ModelEntry(digest, shown, path, str(path), path.stat().st_mtime, is_given=True)
 
 
-def verdict_of(results: Results) -> dict[str, Any] | None:
-    """The stored verdict beside a model, for people and programs; None if there is none."""
+def verdict_of(results: Results, name: str) -> dict[str, Any] | None:
+    """The stored verdict of a model or job, for people and programs; None if there is none.
+
+    `name` is that of the model or job, for the log.
+    """
     stored = results.scores()
     if stored is None:
         return None
     try:
         evaluation = Evaluation.from_json(stored)
     except ValueError:
-        log.warning("The scores beside a model are from another version, so they are left out.")
+        log.warning("The scores of %r are from another version and are not shown.", name)
         return None
     privacy = evaluation.privacy
     return {

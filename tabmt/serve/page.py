@@ -15,11 +15,11 @@ from tabmt.serve.api import Id, Server
 from tabmt.serve.service import Service
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
-KINDS = {  # what a person may take a column for
+KINDS = {  # the kinds that a person may choose for a column
     "numeric": "numbers",
     "datetime": "dates or times",
     "categorical": "categories",
-    "id": "ids, made anew",
+    "id": "ids, newly generated",
 }
 FILE_NAMES = {
     "synthetic": "Synthetic rows",
@@ -38,9 +38,9 @@ STATES = {
     "interrupted": "interrupted",
 }
 JOBS = {
-    "fit": "Learn",
-    "synthesize": "Learn, generate and check",
-    "evaluate": "Check rows",
+    "fit": "Fit a model",
+    "synthesize": "Fit, generate and evaluate",
+    "evaluate": "Evaluate rows",
     "pareto": "Balance privacy and quality",
 }
 
@@ -61,7 +61,7 @@ def environment() -> jinja2.Environment:
 
 
 def refused_page(refusal: Refusal) -> str:
-    """What a person sees who is not let in, or has taken a wrong turn."""
+    """What a person sees whose request is refused, or whose address does not exist."""
     template = environment().get_template("refused.html")
     return template.render(refusal=refusal, csrf="")
 

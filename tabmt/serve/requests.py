@@ -31,7 +31,7 @@ class Body(BaseModel):
 
 
 class ColumnCondition(Body):
-    """What one column shall be: a value, any of some, a range, or missing or not."""
+    """What is asked of one column: a value, one of several, a range, or missing or not."""
 
     equals: Value | None = None
     one_of: list[Value] | None = Field(None, min_length=1, max_length=limits.MOST_VALUES)
@@ -72,11 +72,11 @@ def conditions(where: Where) -> dict[str, Condition]:
 
 
 class Drawing(Body):
-    """How values are drawn."""
+    """How values are generated."""
 
     seed: Seed | None = Field(None, description="the same seed gives the same rows")
     temperature: Temperature | dict[Name, Temperature] | None = Field(
-        None, description="above 1 more novel values, below 1 more typical ones"
+        None, description="above 1 more unusual values, below 1 more typical ones"
     )
     point: int | None = Field(
         None, ge=1, le=10_000, description="a point of the model's Pareto front, from 1"
@@ -158,7 +158,7 @@ class Given(Body):
 
 
 class CompleteRequest(Given, Drawing):
-    """Partly known rows, whose unknown cells are drawn."""
+    """Partly known rows, whose unknown cells are generated."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -229,7 +229,9 @@ class JobRequest(Body):
     table: Id | None = Field(None, description="fit, synthesize: the table to learn")
     synthetic: Id | None = Field(None, description="evaluate: the table to evaluate")
     train: Id | None = Field(None, description="evaluate, pareto: the real training rows")
-    test: Id | None = Field(None, description="evaluate, pareto: real rows that were not learned")
+    test: Id | None = Field(
+        None, description="evaluate, pareto: test rows, which the model has not seen"
+    )
     model: Id | None = Field(None, description="pareto: the model whose temperatures are searched")
     rows: int | None = Field(None, ge=1, le=limits.MOST_ROWS)
     target: Name | None = None

@@ -1,9 +1,10 @@
 """From a checked request to rows. The same code runs in the server, for a few rows, and in a
-process of its own, for many."""
+separate process, for many."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,7 +41,7 @@ REQUESTS: dict[What, type[Any]] = {
 
 @dataclass(frozen=True)
 class RowsAnswer:
-    """Rows as they are made, and how they are written."""
+    """Batches of rows, and the schema in which they are written."""
 
     schema: Schema
     batches: Iterator[pa.Table]
@@ -53,7 +54,7 @@ def temperature_of(
     if point is None:
         return temperature
     if front is None:
-        raise UserError("This model has no Pareto front, so a request cannot name a point of it.")
+        raise UserError("This model has no Pareto front; remove `point`.")
     return front.choose(point=point).temperatures
 
 
@@ -93,13 +94,36 @@ def answer(
     return RowsAnswer(schema, (in_schema_types(batch, schema) for batch in filled))
 
 
+def answer_together(
+    model: TabMT, requests: Sequence[RowsRequest], front: Front | None
+) -> list[pa.Table]:
+    """The rows of each of several requests that are alike, but for their rows and conditions."""
+    first = requests[0]
+    if len(requests) == 1:  # with a seed, what the library gives
+        return [pa.concat_tables(answer(model, first, front, None).batches)]
+    if isinstance(first, SampleRequest):
+        samples = [one for one in requests if isinstance(one, SampleRequest)]
+        asked = [(one.rows, conditions(one.where)) for one in samples]
+        tables: list[pa.Table] = model.sample_many(
+            asked, output="arrow", **drawing_options(first, front)
+        )
+        return tables
+    prompted = [one.rows or [] for one in requests if isinstance(one, CompleteRequest)]
+    together = first.model_copy(update={"rows": [row for rows in prompted for row in rows]})
+    table = pa.concat_tables(answer(model, together, front, None).batches)
+    ends = accumulate(map(len, prompted))
+    return [
+        table.slice(end - len(rows), len(rows)) for end, rows in zip(ends, prompted, strict=True)
+    ]
+
+
 def answer_schema(schema: Schema, request: RowsRequest) -> Schema:
     """How the rows of an answer are written."""
     return Schema.of_table(SCORES) if isinstance(request, ScoreRequest) else schema
 
 
 def prompts(request: CompleteRequest | ImputeRequest | ScoreRequest, schema: Schema) -> pa.Table:
-    """Rows within a request as a table. Cells that are absent or null are not known."""
+    """Rows within a request as a table. Absent cells and nulls are unknown."""
     rows = request.rows
     assert rows is not None
     check_rows(rows, schema.names)

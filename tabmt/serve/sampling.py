@@ -1,8 +1,9 @@
 """Requests for rows, answered fairly: small ones drawn together, large ones in their own process.
 
-Each lane is a thread with a queue. While it draws, requests gather; of those, all that ask the same
-of the same model are drawn in one go, and divided. A request with a seed is drawn alone, because
-the number of rows is part of what a seed means.
+Each lane is a thread with a queue. Requests that arrive while it draws wait in the queue. All that
+ask the same model for new rows, whatever their conditions, are then drawn together, and so are all
+that complete rows. A request with a seed is drawn alone, because the rows of a seed depend on the
+number of rows.
 """
 
 import asyncio
@@ -17,8 +18,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
 from tabmt.errors import UserError
 from tabmt.serve.jobs import Busy
 from tabmt.serve.limits import (
@@ -28,7 +27,7 @@ from tabmt.serve.limits import (
     STREAM_SECONDS,
 )
 
-Draw = Callable[[Sequence[Any]], Sequence[pa.Table]]  # what several requests ask -> their rows
+Draw = Callable[[Sequence[Any]], Sequence[Any]]  # what several requests ask -> their answers
 PIECE = 2**16  # bytes that are passed on at a time
 
 
@@ -40,18 +39,18 @@ class Task:
     rows: int
     asked: Any
     draw: Draw
-    future: "Future[pa.Table]" = field(default_factory=Future)
+    future: "Future[Any]" = field(default_factory=Future)
 
 
 class Lane:
-    """One thread that draws what waits, the oldest first."""
+    """One thread that draws the rows of waiting requests, the oldest first."""
 
     def __init__(self, name: str) -> None:
         self._waiting: deque[Task] = deque()
         self._condition = threading.Condition()
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def submit(self, task: Task) -> "Future[pa.Table]":
+    def submit(self, task: Task) -> "Future[Any]":
         with self._condition:
             if len(self._waiting) >= MOST_WAITING:
                 raise Busy("Too many requests are waiting; try again in a moment.")
@@ -92,23 +91,15 @@ def _draw_group(group: Sequence[Task]) -> None:
         if len(group) == 1:
             group[0].future.set_exception(error)
             return
-        for task in group:  # the mistake may be of one of them
-            _draw_group([task])
-    except BaseException as error:  # goes to those who wait; the lane has to go on
+        half = len(group) // 2  # only one of them may have caused the error
+        _draw_group(group[:half])
+        _draw_group(group[half:])
+    except BaseException as error:  # passed to the waiting requests; the lane has to continue
         for task in group:
             task.future.set_exception(error)
     else:
         for task, table in zip(group, tables, strict=True):
             task.future.set_result(table)
-
-
-def divided(table: pa.Table, counts: Sequence[int]) -> list[pa.Table]:
-    """Consecutive pieces of a table."""
-    tables, first = [], 0
-    for count in counts:
-        tables.append(table.slice(first, count))
-        first += count
-    return tables
 
 
 # --- large requests ------------------------------------------------------------------------
@@ -119,9 +110,10 @@ class Streams:
 
     def __init__(self) -> None:
         self.number = 0  # of those that are being answered
+        self._ending: set[asyncio.Task[tuple[bytes, bytes]]] = set()
 
     async def start(self, order: dict[str, Any]) -> "Pieces":
-        """The bytes of the answer as they are made. Raises `UserError` before the first."""
+        """The bytes of the answer while they are generated. Raises `UserError` before the first."""
         if self.number >= MOST_STREAMS:
             raise Busy(f"{MOST_STREAMS} large requests are being answered; wait for one to end.")
         self.number += 1
@@ -133,9 +125,22 @@ class Streams:
             raise
         return pieces
 
+    def end(self, process: asyncio.subprocess.Process | None) -> None:
+        """End the process of an answer, if it has not ended."""
+        self.number -= 1
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        with contextlib.suppress(RuntimeError):  # the server is closing
+            # Its pipe is closed only when it has been read to its end.
+            rest = asyncio.get_running_loop().create_task(process.communicate())
+            self._ending.add(rest)
+            rest.add_done_callback(self._ending.discard)
+
 
 class Pieces:
-    """The answer of one process, which ends with it, also if nobody reads to its end."""
+    """The answer of one process, which ends with it, even if the answer is not read to its end."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams: Streams | None = streams
@@ -148,7 +153,7 @@ class Pieces:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
+            process_group=0,  # Ctrl-C is for the server
         )  # fmt: skip
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(json.dumps(order).encode() + b"\n")
@@ -157,7 +162,7 @@ class Pieces:
         if "error" in status:
             raise UserError(status["error"])
         if "ok" not in status:
-            raise RuntimeError("the process that draws rows has ended")
+            raise RuntimeError("the sampling process has ended")
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -170,17 +175,14 @@ class Pieces:
         code = await self._process.wait() if not piece else None
         self.end()
         if code != 0:  # the connection is cut, so that the client sees that rows are missing
-            raise RuntimeError("the process that draws rows has not come to its end")
+            raise RuntimeError("the sampling process stopped before all rows were written")
         raise StopAsyncIteration
 
     def end(self) -> None:
         if self._streams is None:
             return
-        self._streams.number -= 1
-        self._streams = None
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        streams, self._streams = self._streams, None
+        streams.end(self._process)
 
     def __del__(self) -> None:
         self.end()

@@ -35,7 +35,7 @@ def opened(models: Sequence[str], folder: Path, port: int | None) -> Iterator["O
         app = create_app(service)
         config = uvicorn.Config(
             app,
-            access_log=False,  # addresses may hold conditions, so cells
+            access_log=False,  # addresses may contain conditions, and so values of cells
             log_level="warning",
             server_header=False,
             limit_concurrency=MOST_CONNECTIONS,
@@ -70,7 +70,7 @@ def run(models: Sequence[str], folder: Path, port: int | None, *, browser: bool)
     """Serve until Ctrl-C."""
     with opened(models, folder, port) as ready:
         log.info("The page is at %s", ready.page)
-        log.info("It holds real rows and is for you alone; end it with Ctrl-C.")
+        log.info("It shows real rows, so keep the address to yourself; stop it with Ctrl-C.")
         if browser:
             threading.Thread(target=webbrowser.open, args=(ready.page,), daemon=True).start()
         logging.getLogger("tabmt").setLevel(logging.WARNING)
@@ -79,14 +79,14 @@ def run(models: Sequence[str], folder: Path, port: int | None, *, browser: bool)
 
 @contextlib.contextmanager
 def _bound(port: int | None) -> Iterator[socket.socket]:
-    """A socket on the loopback address: on a port that was asked for, or on a free one."""
+    """A socket on the loopback address: on the given port, or on a free one."""
     ports = range(PORT, PORT + PORTS_TO_TRY) if port is None else (port,)
     for number in ports:
         bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind((HOST, number))
-            bound.listen()  # who opens the printed address at once waits, and is not refused
+            bound.listen()  # an early request waits, and is not refused
         except OSError as error:
             bound.close()
             if port is not None:

@@ -6,11 +6,11 @@ import dataclasses
 import os
 import shutil
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -31,12 +31,15 @@ from tabmt.serve.requests import (
     CompleteRequest,
     DistributionRequest,
     SampleRequest,
+    check_rows,
     conditions,
 )
 from tabmt.serve.rows import RowsRequest, What
-from tabmt.serve.sampling import Lane, Pieces, Streams, Task, divided
+from tabmt.serve.sampling import Lane, Pieces, Streams, Task
 from tabmt.serve.workspace import Results, Table, Workspace, now, schema_summary
 from tabmt.writing import OWNER_ONLY
+
+Result = TypeVar("Result")
 
 PREVIEW_ROWS = 8
 FILES = ("model", "synthetic", "report", "scores", "readme", "front")  # never the real rows
@@ -75,31 +78,43 @@ class Service:
         count = _number_of_rows(request)
         if table is not None or count > ROWS_AT_ONCE:
             return await self.streams.start(await self._order(entry, what, request, table))
-        loaded = await asyncio.to_thread(self.models.load, model)
-        drawn = await self._drawn(loaded, request, count)
-        schema = rows.answer_schema(loaded.model.schema_, request)
-        escape = request.escape_formulas
-        return await asyncio.to_thread(
-            lambda: b"".join(encode([drawn], schema, request.format, escape_formulas=escape))
-        )
+        loaded = await self._loaded(model)
 
-    async def _drawn(self, loaded: LoadedModel, request: RowsRequest, count: int) -> pa.Table:
-        """A few rows, drawn by a thread of this process."""
+        def encoded(table: pa.Table, one: RowsRequest) -> bytes:
+            schema = rows.answer_schema(loaded.model.schema_, one)
+            escape = one.escape_formulas
+            return b"".join(encode([table], schema, one.format, escape_formulas=escape))
 
-        def draw(requests: Sequence[RowsRequest]) -> Sequence[pa.Table]:
-            whole = _together(requests)
-            point = getattr(whole, "point", None)
+        return await self._drawn(loaded, request, count, encoded)
+
+    async def _loaded(self, model: str) -> LoadedModel:
+        """A model; without a thread if it is in memory, as the change to one costs more."""
+        loaded = self.models.in_memory(model)
+        return await asyncio.to_thread(self.models.load, model) if loaded is None else loaded
+
+    async def _drawn(
+        self,
+        loaded: LoadedModel,
+        request: RowsRequest,
+        count: int,
+        finish: Callable[[pa.Table, RowsRequest], Result],
+    ) -> Result:
+        """A few rows, drawn by a thread of this process, which also puts them in their form."""
+
+        def draw(requests: Sequence[RowsRequest]) -> Sequence[Result]:
+            point = getattr(requests[0], "point", None)
             front = None if point is None else self.models.front(loaded)
-            table = pa.concat_tables(rows.answer(loaded.model, whole, front, None).batches)
-            return divided(table, [_number_of_rows(one) for one in requests])
+            tables = rows.answer_together(loaded.model, requests, front)
+            return [finish(table, one) for table, one in zip(tables, requests, strict=True)]
 
         lane = self._small if count <= SMALL_ROWS else self._medium
-        return await _bounded(lane.submit(Task(_key(loaded, request), count, request, draw)))
+        task = Task(_key(loaded, request), count, request, draw)
+        return await _bounded(lane.submit(task))
 
     async def _order(
         self, entry: ModelEntry, what: What, request: RowsRequest, table: str | None
     ) -> dict[str, Any]:
-        """What a process of its own is told."""
+        """The instructions for a separate process."""
         path = front = None
         names = {str(entry.path): entry.name}
         if table is not None:
@@ -123,7 +138,7 @@ class Service:
         return [_entry_json(entry) for entry in self.models.entries()]
 
     def model(self, model: str) -> dict[str, Any]:
-        """A model's card, schema, verdict and front, and which real values its file holds."""
+        """A model's card, schema, verdict and front, and which real values its file contains."""
         loaded = self.models.load(model)
         front = self.models.front(loaded)
         estimator = loaded.model
@@ -132,7 +147,7 @@ class Service:
             "card": estimator.card_.to_json(),
             "schema": schema_summary(estimator.schema_),
             "real_values": describe(estimator.model_),
-            "verdict": verdict_of(loaded.entry.results),
+            "verdict": verdict_of(loaded.entry.results, loaded.entry.name),
             "files": files_of(loaded.entry.results),
             "can_search": loaded.entry.results.file("train") is not None
             and loaded.entry.results.file("test") is not None,
@@ -169,11 +184,11 @@ class Service:
 
     async def distributions(self, model: str, request: DistributionRequest) -> dict[str, Any]:
         """What rows with some conditions are like, and the commands that make them."""
-        loaded = await asyncio.to_thread(self.models.load, model)
+        loaded = await self._loaded(model)
         baseline = await asyncio.to_thread(self.baseline, loaded)
         drawing = request.model_dump(include={"rows", "where", "temperature", "point", "seed"})
         sample = SampleRequest.model_validate(drawing)
-        table = await self._drawn(loaded, sample, request.rows)
+        table = await self._drawn(loaded, sample, request.rows, lambda table, _: table)
         front = await asyncio.to_thread(self.models.front, loaded) if request.point else None
         temperature = rows.temperature_of(request.temperature, request.point, front)
         asked: dict[str, Any] = {"seed": request.seed, "temperature": temperature}
@@ -186,10 +201,25 @@ class Service:
             "python": equivalents.sample_code(shown, request.download_rows, where, **asked),
         }
 
+    def complete_equivalents(self, model: str, request: CompleteRequest) -> dict[str, str]:
+        """The command and the code that complete the rows of a request."""
+        loaded = self.models.load(model)
+        if not request.rows or not all(request.rows):
+            raise UserError("Give at least one cell of each row.")
+        check_rows(request.rows, loaded.model.schema_.names)
+        front = self.models.front(loaded) if request.point else None
+        temperature = rows.temperature_of(request.temperature, request.point, front)
+        asked: dict[str, Any] = {"seed": request.seed or 0, "temperature": temperature}
+        shown = loaded.entry.shown
+        return {
+            "command": equivalents.complete_command(shown, request.rows, **asked),
+            "python": equivalents.complete_code(shown, request.rows, **asked),
+        }
+
     # --- tables ----------------------------------------------------------------------------
 
     async def add_table(self, name: str, body: AsyncIterator[bytes]) -> Table:
-        """Store a dropped file as it arrives, and say what its columns are."""
+        """Store an uploaded file while it arrives, and infer its columns."""
         table, path = self.workspace.new_table_path(name)
         try:
             with open(path, "xb", opener=_for_owner_only) as file:
@@ -205,8 +235,8 @@ class Service:
             dataset = Dataset.open(path)
             if dataset.num_columns > MOST_COLUMNS:
                 raise UserError(
-                    f"{name!r} has {dataset.num_columns:,} columns; the page takes "
-                    f"{MOST_COLUMNS:,}. Use `tabmt synthesize`."
+                    f"{name!r} has {dataset.num_columns:,} columns; the page accepts "
+                    f"at most {MOST_COLUMNS:,}. Use `tabmt synthesize`."
                 )
             schema = schema_summary(infer_schema(path))
         about = Table(table, name, now(), path.stat().st_size, dataset.num_rows, schema)
@@ -214,7 +244,7 @@ class Service:
         return about
 
     def set_kinds(self, table: str, kinds: dict[str, Any]) -> Table:
-        """Take some columns of a table for other kinds than was found, and no others."""
+        """Override the inferred kinds of some columns; earlier overrides are dropped."""
         about, path = self.workspace.table(table), self.workspace.table_path(table)
         columns = [{"name": name, "kind": kind} for name, kind in kinds.items()]
         with self.named({str(path): about.name}):
@@ -225,13 +255,13 @@ class Service:
 
     def remove_table(self, table: str) -> None:
         if self.jobs.needs_table(table):
-            raise UserError("A job that has not ended reads this table; cancel the job first.")
+            raise UserError("An unfinished job uses this table; cancel the job first.")
         self.workspace.remove_table(table)
 
     @staticmethod
     @contextlib.contextmanager
     def named(names: dict[str, str]) -> Any:
-        """Let sentences name files as people do."""
+        """Replace paths in error messages by the names that the user gave."""
         try:
             yield
         except UserError as error:
@@ -240,13 +270,13 @@ class Service:
     # --- jobs ------------------------------------------------------------------------------
 
     def job(self, job: str, after: int) -> dict[str, Any]:
-        """A job, its events from a number on, and what it has left."""
+        """A job, its events from number `after` on, its verdict and its files."""
         current = self.jobs.job(job)
         results = self.jobs.results(job)
         return {
             **self.job_json(current),
             "events": self.jobs.events(job, after),
-            "verdict": verdict_of(results) if current.state == "finished" else None,
+            "verdict": verdict_of(results, current.name) if current.state == "finished" else None,
             "files": files_of(results),
         }
 
@@ -301,7 +331,7 @@ def _entry_json(entry: ModelEntry) -> dict[str, Any]:
         "name": entry.name,
         "created": entry.created,
         "is_given": entry.is_given,
-        "outcome": (verdict_of(entry.results) or {}).get("outcome"),
+        "outcome": (verdict_of(entry.results, entry.name) or {}).get("outcome"),
     }
 
 
@@ -315,22 +345,12 @@ def _key(loaded: LoadedModel, request: RowsRequest) -> str | None:
         return None
     if isinstance(request, SampleRequest) and request.balance is not None:
         return None
-    options = request.model_dump(mode="json", exclude={"rows", "format", "escape_formulas"})
+    own = {"rows", "where", "format", "escape_formulas"}
+    options = request.model_dump(mode="json", exclude=own)
     return json_text([type(request).__name__, loaded.entry.id, loaded.fingerprint, options])
 
 
-def _together(requests: Sequence[RowsRequest]) -> RowsRequest:
-    """One request for all rows of several."""
-    first = requests[0]
-    if len(requests) == 1:
-        return first
-    if isinstance(first, SampleRequest):
-        return first.model_copy(update={"rows": sum(map(_number_of_rows, requests))})
-    every = [row for one in requests if isinstance(one, CompleteRequest) for row in one.rows or ()]
-    return first.model_copy(update={"rows": every})
-
-
-async def _bounded(future: "Future[pa.Table]") -> pa.Table:
+async def _bounded(future: "Future[Result]") -> Result:
     try:
         return await asyncio.wait_for(asyncio.wrap_future(future), REQUEST_SECONDS)
     except TimeoutError as error:

@@ -1,9 +1,10 @@
-"""What runs in a process of its own: a job, or a request for many rows.
+"""The program of separate processes: a job, or a request for many rows.
 
     python -m tabmt.serve job FOLDER     python -m tabmt.serve rows
 
-Both take their orders on standard input, and end when it is closed: no process outlives its server.
-A job is told "stop" (keep what is learned) or "cancel" (save it, to go on later).
+Both read instructions from standard input, and end when it is closed: no process outlives its
+server. A job may read "stop" (end training, keep the model so far) or "cancel" (save the progress,
+to resume later).
 """
 
 import json
@@ -26,9 +27,9 @@ from tabmt.writing import write_text
 
 log = logging.getLogger(__name__)
 
-NICE = 3  # small requests, which the server answers itself, go before
+NICE = 10  # small requests, which the server answers itself, have priority
 EVENT_SECONDS = 0.25  # between two events of one stage, and later ...
-EVENTS_PER_RUN = 400  # ... so long that there are about as many in all
+EVENTS_PER_RUN = 400  # ... so far apart that a run has about this many
 BUG = "Something went wrong in this program; errors.txt in the folder of the job says where."
 DONE, FAILED, CANCELLED = 0, 2, 3  # exit codes
 
@@ -46,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 
 class JobRun:
-    """One run of a job in its folder: events as it goes on, and the outcome at its end."""
+    """One run of a job in its folder: events while it runs, and the outcome at its end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._results = folder, folder / "results"
@@ -54,7 +55,7 @@ class JobRun:
         self._request = JobRequest.model_validate(stored["request"])
         self._tables: dict[str, str] = stored["paths"]  # what the request names -> its file
         self._schema: dict[str, Any] | None = stored["schema"]
-        self._names: dict[str, str] = stored["names"]  # paths -> what people call them
+        self._names: dict[str, str] = stored["names"]  # paths -> names for people
         self._stop, self._cancel = threading.Event(), threading.Event()
         self._started = self._last = time.monotonic()
         self._stage, self._valid_loss = "", None
@@ -88,7 +89,7 @@ class JobRun:
         return FAILED
 
     def _listen(self) -> None:
-        """Read orders; the end of the input means that the server is gone."""
+        """Read instructions; the end of the input means that the server has ended."""
         for line in sys.stdin:
             if line.strip() == "stop":
                 self._stop.set()
@@ -97,7 +98,7 @@ class JobRun:
         self._cancel.set()
 
     def _public(self, sentence: str) -> str:
-        """A sentence without the paths of this machine."""
+        """A sentence with the names of files in place of their paths."""
         for path, name in self._names.items():
             sentence = sentence.replace(path, name)
         return sentence.replace(f"{self._results}{os.sep}", "").replace(str(self._folder), "")
@@ -111,7 +112,7 @@ class JobRun:
             file.write(line)
 
     def _report(self, stage: str, share: float, details: Mapping[str, Any]) -> None:
-        """Note where the job stands, now and then. Raises `Cancelled` if it has to end."""
+        """Write progress events at intervals. Raises `Cancelled` if the job has to end."""
         if self._cancel.is_set():
             raise Cancelled
         now, valid_loss = time.monotonic(), details.get("valid_loss")
@@ -240,8 +241,8 @@ class EventHandler(logging.Handler):
 
 
 def write_rows() -> int:
-    """Answer a request for many rows: a line of JSON, which says whether there is a mistake, and
-    then the bytes of the file. Ends with the server, because the pipe then breaks."""
+    """Answer a request for many rows: a line of JSON, which may contain an error, and then the
+    bytes of the file. Ends with the server, because the pipe then breaks."""
     from tabmt.estimator import TabMT
     from tabmt.search.pareto_front import Front
     from tabmt.serve import rows
@@ -259,7 +260,7 @@ def write_rows() -> int:
         pieces = encode(
             found.batches, found.schema, request.format, escape_formulas=request.escape_formulas
         )
-        first = next(pieces, b"")  # a mistake shows before anything is written
+        first = next(pieces, b"")  # an error is raised before anything is written
     except UserError as error:
         sentence = str(error)
         for path, name in order["names"].items():

@@ -1,4 +1,4 @@
-"""The work folder: dropped tables and jobs with their results, readable by their owner only.
+"""The work folder: uploaded tables and jobs with their results, readable by their owner only.
 
     tables/ID/about.json, table.csv     jobs/ID/job.json, events.ndjson, results/...
 
@@ -25,19 +25,19 @@ from tabmt.writing import make_folder, remove_abandoned, write_text
 
 ID = r"^[0-9a-f]{16}$"
 README = """\
-This folder belongs to `tabmt serve`. It holds REAL rows: the tables that were dropped on the page,
-and the results of jobs. Do not share it. Tables and jobs can be deleted on the page; when no
+This folder belongs to `tabmt serve`. It contains REAL rows: the tables that were uploaded to the
+page, and the results of jobs. Do not share it. Tables and jobs can be deleted on the page; when no
 `tabmt serve` runs, the whole folder can be deleted.
 """
 
 
 class NotFound(UserError):
-    """An id that nothing has."""
+    """A new random id."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A dropped file. `overrides` are the kinds that a person has chosen."""
+    """An uploaded file. `overrides` are the kinds that a person has chosen."""
 
     id: str
     name: str  # of the file, for people
@@ -77,7 +77,7 @@ class Workspace:
     # --- tables ----------------------------------------------------------------------------
 
     def new_table_path(self, name: str) -> tuple[str, Path]:
-        """An id and a path to write a dropped file to; its folder is there."""
+        """An id and a path for an uploaded file; its folder is created."""
         suffix = files.suffix_of(check_name(name))
         if sum(1 for _ in self.tables_folder.iterdir()) >= MOST_TABLES:
             raise UserError(f"There are {MOST_TABLES} tables already; delete one first.")
@@ -163,10 +163,10 @@ class Results:
 
 
 def check_name(name: str) -> str:
-    """The name of a dropped file: no path, and an extension that says its format."""
+    """Check the name of an uploaded file: no path, and an extension of a known format."""
     shown = printable(name)[:MOST_NAME]
     if not name or len(name) > MOST_NAME or name != printable(name):
-        raise UserError(f"A file name has 1 to {MOST_NAME} printable characters.")
+        raise UserError(f"A file name must have 1 to {MOST_NAME} printable characters.")
     if "/" in name or "\\" in name or name.startswith("."):
         raise UserError(f"{shown!r} is a path; give the name of a file.")
     if not files.suffix_of(name):
@@ -178,7 +178,7 @@ def check_name(name: str) -> str:
 
 
 def schema_summary(schema: Schema) -> dict[str, Any]:
-    """A schema as the page shows it: without where the table came from."""
+    """A schema as the page shows it: without the source of the table."""
     content = schema.to_json()
     content.pop("source", None)
     return content

@@ -1,9 +1,9 @@
 // Calls of the API, and what every page needs to say that one went wrong.
 
 const csrf = document.querySelector("meta[name=csrf]").content;
-const UNREACHABLE = "The server cannot be reached. Is `tabmt serve` still running?";
+const UNREACHABLE = "The server cannot be reached. Is tabmt serve still running?";
 const LOGGED_OUT =
-  "This page is no longer logged in, or the server was started again. Open the address that `tabmt serve` has printed.";
+  "This page is no longer logged in, or the server was started again. Open the address that tabmt serve has printed.";
 
 export class ApiError extends Error {
   constructor(status, message) {
@@ -27,6 +27,7 @@ async function failure(response) {
   }
   if (response.status === 401 || (response.status === 403 && /token/.test(sentence))) {
     alertPerson(LOGGED_OUT);
+    sentence = "This page is logged out.";
   }
   return new ApiError(response.status, sentence);
 }

@@ -13,7 +13,7 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
-const percent = (share) => (share > 0 && share < 0.01 ? "<1 %" : `${Math.round(100 * share)} %`);
+const percent = (share) => (share > 0 && share < 0.01 ? "<1%" : `${Math.round(100 * share)}%`);
 
 // --- categories ------------------------------------------------------------------------------
 
@@ -136,5 +136,5 @@ export function curves(steps) {
     label(`step ${lastStep.toLocaleString("en")}`, [width - 8, height - 6], "end"),
   );
   const key = (kind, text) => make("span", { class: "key" }, make("i", { class: `swatch ${kind}` }), text);
-  return make("div", {}, picture, key("synthetic", "validation rows"), key("real", "training rows"));
+  return make("div", {}, picture, make("p", { class: "keys" }, key("synthetic", "validation rows"), key("real", "training rows")));
 }

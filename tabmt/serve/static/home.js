@@ -10,7 +10,7 @@ const bar = document.getElementById("upload-progress");
 
 async function take(files) {
   if (!files.length) return;
-  if (files.length > 1) return say(status, "Drop one file at a time.", "wrong");
+  if (files.length > 1) return say(status, "Drop only one file.", "wrong");
   const [file] = files;
   box.hidden = false;
   input.disabled = true;

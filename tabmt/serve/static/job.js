@@ -1,4 +1,4 @@
-// A job: how far it is, its curves, and the buttons that end or continue it.
+// A job: how far it is, its curves, and the buttons that end or resume it.
 
 import { call, make, say } from "/static/api.js";
 import { curves } from "/static/charts.js";
@@ -12,7 +12,7 @@ const STAGES = {
   pareto: ["reading", "searching"],
 }[about.kind];
 const TITLES = {
-  reading: "Read the table", fitting: "Learn", sampling: "Generate rows", evaluating: "Compare and attack", searching: "Try temperatures",
+  reading: "Read the table", fitting: "Fit the model", sampling: "Generate rows", evaluating: "Compare and attack", searching: "Try temperatures",
 };
 const POLL = 1000;
 const events = [];
@@ -48,7 +48,7 @@ function showProgress(job) {
   else progress.value = last.share;
   const words = document.getElementById("details");
   const text = job.state === "queued" ? "Waiting for another job to end." : last ? details(last) : "Starting.";
-  const stopping = job.is_stopping && last?.stage === "fitting" ? " Stopping, and keeping what is learned." : "";
+  const stopping = job.is_stopping && last?.stage === "fitting" ? " Stopping; the model so far is kept." : "";
   say(words, text + stopping);
   const stop = document.querySelector("[data-action=stop]");
   if (stop) stop.disabled = !job.can_stop || last?.stage !== "fitting";
@@ -90,7 +90,7 @@ for (const button of document.querySelectorAll("[data-action]")) {
     try {
       await call("POST", `/api/jobs/${about.id}/${button.dataset.action}`);
       if (button.dataset.action === "resume") window.location.reload();
-      else say(status, button.dataset.action === "stop" ? "Training stops; the rest goes on." : "Cancelling.");
+      else say(status, button.dataset.action === "stop" ? "Training stops; the next steps follow." : "Cancelling.");
     } catch (error) {
       say(status, error.message, "wrong");
       button.disabled = false;

@@ -119,7 +119,7 @@ function showChips() {
 
 // --- columns ---------------------------------------------------------------------------------
 
-// Pictures are made anew; what has the focus keeps it.
+// Pictures are replaced; the element that has the focus keeps it.
 function showColumns() {
   const focused = document.activeElement?.dataset?.key;
   by("columns").replaceChildren(...columns.map((column, index) => card(column, drawn[index])));
@@ -133,7 +133,7 @@ function card(column, share) {
     box.append(bars(column, share, { isChosen: (value) => valuesOf(where[name]).includes(value), toggle: (value) => toggle(name, value) }));
     for (const bar of box.querySelectorAll(".bar")) bar.dataset.key = `${name}=${bar.dataset.value}`;
   } else if (column.form === "fixed") {
-    box.append(make("p", { class: "soft" }, column.kind === "id" ? "Made anew for each row." : "The same in each row."));
+    box.append(make("p", { class: "soft" }, column.kind === "id" ? "Newly generated for each row." : "The same in each row."));
     return box;
   } else box.append(...numbers(column, share));
   if (column.can_be_missing) box.append(...missingButtons(column, share));
@@ -175,7 +175,7 @@ function missingButtons(column, share) {
   const button = (label, wanted) =>
     make("button", { type: "button", class: "small", "aria-pressed": String(current === wanted), "data-key": `${name} ${label}`, "aria-label": `${name} ${label}`,
       onclick: () => set(name, current === wanted ? null : { missing: wanted }) }, label);
-  return [button("missing", true), button("not missing", false), make("span", { class: "soft" }, `${(100 * share.missing).toFixed(1)} % missing`)];
+  return [button("missing", true), button("not missing", false), make("span", { class: "soft" }, `${(100 * share.missing).toFixed(1)}% missing`)];
 }
 
 // --- privacy ---------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ function setUpDial() {
   dial?.addEventListener("input", () => {
     const point = front.points[Number(dial.value) - 1];
     const { privacy, quality } = dial.dataset;
-    by("dial-words").textContent = point ? `Point ${point.point}: privacy (${privacy}) ${number(point.privacy)}, quality (${quality}) ${number(point.quality)}.` : "As the model is.";
+    by("dial-words").textContent = point ? `Point ${point.point}: privacy (${privacy}) ${number(point.privacy)}, quality (${quality}) ${number(point.quality)}.` : "The temperatures of the model.";
     dial.setAttribute("aria-valuetext", by("dial-words").textContent);
     changed();
   });
@@ -234,8 +234,15 @@ function setUpCells() {
     say(by("write-status"), "Completing.");
     try {
       const { where: _, ...how } = drawing();
-      by("written").replaceChildren(table(await rows(`${path}/complete`, { ...how, rows: Array(5).fill(cells) })));
+      const body = { ...how, rows: Array(5).fill(cells), seed: seed() };
+      by("written").replaceChildren(table(await rows(`${path}/complete`, body)));
       by("written").hidden = false;
+      by("cells-commands").hidden = !Object.keys(cells).length;
+      if (Object.keys(cells).length) {
+        const same = await call("POST", `${path}/complete/commands`, body);
+        document.querySelector("[data-cells-command]").textContent = same.command;
+        document.querySelector("[data-cells-python]").textContent = same.python;
+      }
       say(by("write-status"), "Known cells stay as you wrote them.", "good");
     } catch (error) {
       say(by("write-status"), error.message, "wrong");

@@ -1,4 +1,4 @@
-// A table: its columns and what they are taken for, and the form that learns it.
+// A table: its columns and their kinds, and the form that fits a model to it.
 
 import { call, say } from "/static/api.js";
 
@@ -11,8 +11,10 @@ const chosen = {};
 
 // --- kinds of columns ------------------------------------------------------------------------
 
-const current = await call("GET", `/api/tables/${about.id}`);
-Object.assign(chosen, current.overrides);
+// A kind that is chosen before this is answered waits for it: the page can be used at once.
+const stored = call("GET", `/api/tables/${about.id}`).then((table) => {
+  for (const [name, kind] of Object.entries(table.overrides)) chosen[name] ??= kind;
+});
 
 async function override(select) {
   const { column } = select.dataset;
@@ -20,10 +22,11 @@ async function override(select) {
   say(kindsStatus, `Reading ${column} again.`);
   for (const other of selects) other.disabled = true;
   try {
+    await stored;
     const changed = await call("PUT", `/api/tables/${about.id}/kinds`, { kinds: { ...chosen, [column]: select.value } });
     chosen[column] = select.value;
     for (const entry of changed.schema.columns) show(entry);
-    say(kindsStatus, `${column} is now taken for ${select.selectedOptions[0].textContent}.`, "good");
+    say(kindsStatus, `${column} is now treated as ${select.selectedOptions[0].textContent}.`, "good");
   } catch (error) {
     select.value = before;
     say(kindsStatus, error.message, "wrong");
