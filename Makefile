@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 help:      ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/'
 
-demo: .venv/eval  ## fit an embedded real table, sample it, judge it, write a report
+demo: .venv/eval  ## fit the bundled penguins table, generate rows, evaluate them, write a report
 	$(BIN)/tabmt demo -o demo
 
 test: .venv/dev  ## fast tests

@@ -1,4 +1,4 @@
-"""TabMT: learn a table, generate rows like it."""
+"""TabMT: fit a model to a table and generate rows like it."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -1,6 +1,6 @@
 """Every setting with its default and its help text, in one place.
 
-The classes are here, and not beside the code that they configure, because the command line is
+The classes are here, and not with the code that they configure, because the command line is
 generated from them and has to answer `--help` without importing torch.
 """
 
@@ -36,9 +36,16 @@ def option(default: Any, help: str, **metadata: Any) -> Any:
     """A dataclass field whose help text also feeds the command line.
 
     `auto=True` marks a setting that is chosen for the table (`automatic`) unless the user sets it;
-    `group` is the heading under which the command line lists it.
+    `group` is the heading under which the command line lists it; `off` is what a flag means if it
+    is False; `typed` is how a value is typed on the command line.
     """
     return field(default=default, metadata={"help": help, **metadata})
+
+
+def help_in_python(item: dataclasses.Field[Any]) -> str:
+    """The help text of an option, for people who write Python."""
+    about = item.metadata
+    return f"{about['help']}; False: {about['off']}" if "off" in about else str(about["help"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,16 +54,16 @@ class CodecConfig:
 
     missing: Missing = option(
         "learned",
-        "learned: missing values are learned and generated; masked: they are masked in training "
-        "and never generated (as in the paper)",
+        'learned: treat "missing" as a value of its own and generate it; masked: mask missing '
+        "values in training and never generate them (as in the paper)",
         choices=get_args(Missing),
         group="Data",
     )
     quantizer: Quantizer = option(
         "kmeans",
-        "how numbers are divided into bins: kmeans, beside bins for single values that are "
-        "frequent; plain-kmeans: clusters only (as in the paper); quantile; uniform; none: every "
-        "distinct value has a bin of its own",
+        "how numbers are divided into bins; kmeans: clusters, and a separate bin for each frequent "
+        "value; plain-kmeans: clusters only (as in the paper); quantile; uniform; none: a separate "
+        "bin for each distinct value",
         choices=get_args(Quantizer),
         group="Data",
     )
@@ -69,45 +76,48 @@ class CodecConfig:
     )
     shared_values: SharedValues = option(
         "auto",
-        "numbers that many rows share, such as a price that ends in 99: codes of their own, beyond "
-        "max_bins, or bins, as for other numbers; auto: codes if a detector tells rows that are "
-        "redrawn from bins from real ones",
+        "numbers that occur in many rows, such as a price that ends in 99; codes: each gets a bin "
+        "of its own, in addition to max_bins; bins: they are binned like other numbers; auto: "
+        "codes in columns whose real values a classifier can tell from binned ones, and in all "
+        "columns if that is not enough; otherwise bins",
         choices=get_args(SharedValues),
         group="Data",
     )
     few_values: int = option(
         10,
-        "whole numbers with at most this many distinct values are treated as categories; 0: every "
-        "number is ordered (as in the paper)",
+        "whole numbers with at most this many distinct values are treated as categories; 0: whole "
+        "numbers are never categories (as in the paper)",
         minimum=0,
         group="Data",
     )
     find_ids: bool = option(
         True,
-        "generate new values for columns of unique keys, or learn them like any other column (as "
-        "in the paper)",
+        "generate new values for columns of unique keys",
+        off="learn them like any other column (as in the paper)",
         flag="--find-ids/--no-find-ids",
         group="Data",
     )
     find_rules: bool = option(
         True,
         "find relations between columns (sums, functions, tied values) and satisfy them in every "
-        "generated row, or leave them to the network (as in the paper)",
+        "generated row",
+        off="leave them to the network (as in the paper)",
         flag="--find-rules/--no-find-rules",
         group="Data",
     )
     protect: int = option(
         5,
-        "store a value only if at least this many rows hold it, and of other numbers only averages "
-        "of as many rows: rarer categories are not generated, and numbers beyond the protected "
-        "ends are moved inside; 0: store every value (as in the paper)",
+        "privacy threshold: categories and single numbers are stored in the model only if they "
+        "occur in at least this many rows; rarer categories are not generated, other numbers are "
+        "stored only as averages, and extreme ones are clipped; 0: store everything (as in the "
+        "paper)",
         minimum=0,
         group="Data",
     )
     rare_text: str | None = option(
         None,
         "text that generated rows show instead of a rare category  [default: none; a frequent "
-        "category is drawn instead]",
+        "category is generated instead]",
         type=str,
         group="Data",
     )
@@ -132,8 +142,8 @@ class NetworkConfig:
     dropout: float = option(0.0, "dropout rate", minimum=0.0, below=1.0, auto=True, group="Network")
     smoothing: float = option(
         2.0,
-        "width (standard deviation, in bins) over which neighbouring bins of numbers share their "
-        "embeddings; 0 for none (as in the paper)",
+        "standard deviation, in bins, of the Gaussian that smooths the embeddings of neighbouring "
+        "bins; 0: off (as in the paper)",
         minimum=0.0,
         group="Network",
     )
@@ -175,7 +185,8 @@ class TrainConfig:
     weight_decay: float = option(1e-2, "decoupled weight decay", minimum=0.0, group="Training")
     weight_decay_on: Decayed = option(
         "matrices",
-        "what decays: the matrices of linear layers, or all parameters (as in the paper)",
+        "what weight decay applies to: the matrices of linear layers, or all parameters (as in the "
+        "paper)",
         choices=get_args(Decayed),
         group="Training",
     )
@@ -215,29 +226,29 @@ class TrainConfig:
     )
     patience: int = option(
         3,
-        "least number of validation checks without improvement before training stops",
+        "stop after this many validation checks without improvement (more if the best check came "
+        "late)",
         minimum=1,
         group="Training",
     )
     finish: float = option(
         0.5,
-        "after an early stop, go on from the best weights with all rows, for this fraction of the "
-        "steps they took; 0 for none (as in the paper)",
+        "after early stopping, train the best weights further on all rows, validation rows "
+        "included, for this fraction of the steps that led to them; 0 for none (as in the paper)",
         minimum=0.0,
         below=100.0,
         group="Training",
     )
     sampled_codes: int = option(
         0,
-        "estimate the loss of columns with very many values from this many codes per step (half "
-        "of them the most frequent, half random); 0 computes it exactly",
+        "for columns with very many distinct values, estimate the loss from this many of them per "
+        "step (half the most frequent, half random); 0 computes it exactly",
         minimum=0,
         group="Training",
     )
     target: str | None = option(
         None,
-        "column that you will later predict from the others; it is generated last (see "
-        "--target-last)",
+        "column that you will later predict from the others; it is generated last",
         type=str,
         group="Data",
     )
@@ -249,14 +260,15 @@ class TrainConfig:
     )
     precision: Precision = option(
         "auto",
-        "number format of the matrix products in training: bfloat16 if the CPU has instructions "
-        "for it that are faster, else float32 (as in the paper)",
+        "number format of the matrix products in training; auto: bfloat16 if the CPU has faster "
+        "instructions for it, else float32 (as in the paper)",
         choices=get_args(Precision),
         group="Hardware",
     )
     threads: int | None = option(
         None,
-        "number of CPU threads; measured when not given, so set it for exactly repeatable fits",
+        "number of CPU threads; set it for reproducible fits  [default: one or all, whichever is "
+        "faster when the fit starts]",
         minimum=1,
         type=int,
         group="Hardware",
@@ -269,36 +281,37 @@ class GenerationConfig:
 
     decode: Decode = option(
         "inside",
-        "inside: draw numbers inside their bin; centre: return its centre (as in the paper)",
+        "inside: return a random number from the bin; centre: always return the centre of the bin "
+        "(as in the paper)",
         choices=get_args(Decode),
         group="Generation",
     )
     rows_per_order: int | None = option(
         None,
         "rows that are generated in one random order of the columns, a power of two up to 16384 "
-        "(512 in the paper)  [default: a 64th of the rows, from 64 to 4096]",
+        "(512 in the paper)  [default: 1/64 of the rows to generate, at least 64 and at most 4096]",
         minimum=1,
         type=int,
         group="Generation",
     )
     target_last: bool = option(
         True,
-        "generate the target last, given all other columns, or at a random place like the others "
-        "(as in the paper)",
+        "generate the target last, given all other columns",
+        off="at a random position like the others (as in the paper)",
         flag="--target-last/--no-target-last",
         group="Generation",
     )
     large_columns_first: bool = option(
         True,
-        "generate columns with more than 1,000 values first, or at a random place like the others "
-        "(as in the paper)",
+        "generate columns with more than 1,000 values first",
+        off="at a random position like the others (as in the paper)",
         flag="--large-columns-first/--no-large-columns-first",
         group="Generation",
     )
     calibrate_missing: bool = option(
         True,
-        "after training, correct how often missing values are generated, or not (the paper "
-        "generates none)",
+        "after training, correct the rates at which missing values are generated",
+        off="leave them as they are (the paper generates none)",
         flag="--calibrate-missing/--no-calibrate-missing",
         group="Generation",
     )
@@ -306,41 +319,43 @@ class GenerationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawOptions:
-    """How values are drawn, for new rows and for completed ones."""
+    """How values are generated, in new rows and in completed ones."""
 
     seed: int | None = option(
         None, "random seed; the same seed gives the same rows  [default: random]", type=int
     )
     temperature: float | Mapping[str, float] | None = option(
         None,
-        "above 1 more novel values, below 1 more typical ones; for all columns or for one, where a "
-        "later one overrides  [default: 1, or what `tabmt pareto apply` has set]",
+        "sampling temperature: above 1 gives more unusual values, below 1 more typical ones  "
+        "[default: 1, or what `tabmt pareto apply` has set]",
+        typed="T sets all columns, COLUMN=T one column; later options win",
         metavar="T | COLUMN=T",
         multiple=True,
     )
     allow_missing: bool = option(
         True,
-        "generate missing values as often as the training table has them, or none; there are none "
-        "if the model was fitted with --missing masked",
+        "generate missing values as often as in the training table (a model fitted with --missing "
+        "masked never generates any)",
+        off="generate none",
         flag="--allow-missing/--no-missing",
     )
     decode: Decode | None = option(
         None,
-        "inside: draw numbers inside their bin; centre: return its centre  [default: as the model "
-        "was fitted]",
+        "inside: return a random number from the bin; centre: always return the centre of the bin "
+        " [default: as the model was fitted]",
         choices=get_args(Decode),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions(DrawOptions):
-    """How new rows are drawn. Python, the command line, streams and folders take the same."""
+    """How new rows are generated. Python, the command line, streams and folders take the same."""
 
     where: Mapping[str, Any] | Sequence[str] | str | None = option(
         None,
         'condition on a column: "age in 30..40", "age >= 18", "sex = Female", '
-        '"city in {Oslo, Bergen}", "x is missing", "x is not missing"; names with spaces and the '
-        "like in quotes",
+        '"city in {Oslo, Bergen}", "x is missing", "x is not missing"; put names with spaces or '
+        "other special characters in quotes",
         metavar="CONDITION",
         multiple=True,
     )
@@ -523,9 +538,7 @@ def _check_training(config: TrainConfig) -> None:
             f"at most {config.steps}."
         )
     if config.sampled_codes == 1:
-        raise UserError(
-            "sampled_codes is 1, but must be 0 or at least 2: half of the codes are random."
-        )
+        raise UserError("sampled_codes is 1, but must be 0 or at least 2.")
 
 
 def is_number(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Mistakes of users, each in one sentence: the only exceptions that people are meant to read.
+"""Mistakes of users, each with a message of one sentence: the exceptions that users should read.
 
 The command line prints them without a traceback and exits with `exit_code`. Any other exception is
 a bug and keeps its traceback.
@@ -28,7 +28,7 @@ def not_installed(what: str, package: str, extra: str) -> UserError:
 
 
 class Cancelled(Exception):
-    """Raised in a callback, ends the work as Ctrl-C does: an unfinished fit is saved first.
+    """Raised in a callback, ends the work as Ctrl-C does: a fit saves its checkpoint first.
 
     Example:
         >>> def on_step(progress):

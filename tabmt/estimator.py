@@ -1,7 +1,7 @@
-"""TabMT, the scikit-learn estimator: the way in from Python. It holds settings and calls the model.
+"""TabMT, the scikit-learn estimator: the Python interface. It stores settings and calls the model.
 
-The constructor only stores settings, `fit` learns and returns self, what was learned ends in an
-underscore.
+The constructor only stores settings, `fit` trains and returns self, and the names of fitted
+attributes end in an underscore.
 """
 
 import copy
@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from tabmt.conditions.condition import parse_conditions
-from tabmt.conditions.selections import shares_of_rows
+from tabmt.conditions.selections import Selections, select, shares_of_rows
 from tabmt.config import (
     CodecConfig,
     Decayed,
@@ -43,6 +43,7 @@ from tabmt.config import (
     TrainConfig,
     check_choice,
     check_count,
+    help_in_python,
 )
 from tabmt.data import frames
 from tabmt.data.dataset import Dataset
@@ -62,6 +63,7 @@ from tabmt.model.impute import impute_batches
 from tabmt.model.model_card import ModelCard
 from tabmt.model.model_file import load_model, save_model
 from tabmt.model.model_html import model_html
+from tabmt.model.sample_many import Asked, sample_many
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +97,7 @@ def with_options(
             for f in fields
         ]
         wrapper.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        lines = [f"            {f.name}: {f.metadata['help']}" for f in fields]
+        lines = [f"            {f.name}: {help_in_python(f)}" for f in fields]
         wrapper.__doc__ = "\n".join([f"{method.__doc__}", "        Options:", *lines, "        "])
         return wrapper
 
@@ -107,7 +109,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
 
     Wherever a table is expected, it may be a pandas, polars or Arrow table, the path of a CSV,
     Parquet or Arrow file or of a folder of such files, or a pattern such as "months/*.csv". Samples
-    are of the kind that was fitted. Settings that are None are chosen for the table.
+    have the type of the table that was fitted. Settings that are None are chosen for the table.
 
     Example:
         >>> model = TabMT(minutes=2, seed=0).fit(df)
@@ -180,15 +182,16 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         on_step: Callable[[Progress], None] | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> Self:
-        """Learn a table.
+        """Fit the model to a table.
 
         `schema` overrides what is inferred (a JSON file or its content). `continue_from` is another
         model, from whose weights training continues on new rows with its schema. `checkpoint` is a
-        file to which progress is saved; `resume` continues from it. Files that are too large for
-        memory are first encoded, by the `engine` "local" or "ray", into the folder `store`, where a
-        later fit of the same files finds them. `on_step` is called after each step; if it raises
-        `Cancelled`, the checkpoint is saved first. Training ends with the best weights so far as
-        soon as `should_stop`, which is called before each step, returns True.
+        file to which progress is saved; with `resume`, an interrupted fit resumes from it. Files
+        that are too large for memory are first encoded, by the `engine` "local" or "ray", into the
+        folder `store`, where a later fit of the same files finds them. `on_step` is called after
+        each step; if it raises `Cancelled`, the checkpoint is saved first. Training ends with the
+        best weights so far as soon as `should_stop`, which is called before each step, returns
+        True.
 
         Example:
             >>> schema = {"columns": [{"name": "code", "kind": "categorical"}]}
@@ -212,17 +215,17 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         """The fitted model: codec, network, rules and card."""
         model: FittedModel | None = getattr(self, "_model", None)
         if model is None:
-            raise NotFitted("This TabMT has not learned a table yet; call fit(table) first.")
+            raise NotFitted("This TabMT is not fitted yet; call fit(table) first.")
         return model
 
     @property
     def schema_(self) -> Schema:
-        """What each column is, and why."""
+        """The kind of each column, with a reason."""
         return self.model_.codec.schema
 
     @property
     def card_(self) -> ModelCard:
-        """How the model was made."""
+        """How the model was fitted: settings, rows, training, versions."""
         return self.model_.card
 
     def _repr_html_(self) -> str:
@@ -245,13 +248,44 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
 
         In `where`, a column is mapped to a value, `one_of(...)`, `between(low, high)`, `missing()`
         or `known()`. Without a seed every call returns other rows, and the log says which seed was
-        used. The number of rows is part of what a seed means.
+        used. The rows of a seed depend on the number of rows.
 
         Example:
             >>> model.sample(200, where={"species": "Gentoo", "body_mass_g": between(5000, 6000)})
             >>> model.sample(300, balance="species", seed=1)
         """
         return self._in_memory(self._generate(rows, options), output)
+
+    @with_options(DrawOptions)
+    def sample_many(
+        self,
+        requests: Sequence[tuple[int, Any]],
+        *,
+        output: Output | None = None,
+        options: DrawOptions,
+    ) -> list[Any]:
+        """A table for each of several requests: a number of rows, and its `where` or None.
+
+        Small requests share most of the work, so this is faster than `sample` for each. All rows
+        are in memory.
+
+        Example:
+            >>> adelie, gentoo = model.sample_many([(10, "species = Adelie"), (5, None)], seed=1)
+        """
+        frames.check_output(output)
+        if not requests:
+            return []
+        request = self._request(options)
+        codec = self.model_.codec.at_centres() if request.decode == "centre" else self.model_.codec
+        asked, indices, selections = [], dict[str, int](), list[Selections]()
+        for rows, where in requests:
+            conditions = parse_conditions(where)
+            index = indices.setdefault(repr(conditions), len(selections))
+            if index == len(selections):
+                selections.append(select(codec, conditions))
+            asked.append(Asked(check_count("rows", rows, 0), index))
+        tables = sample_many(self.model_, asked, selections, request)
+        return [frames.from_arrow(table, self.schema_, output) for table in tables]
 
     @with_options(SampleOptions)
     def sample_batches(self, rows: int, *, options: SampleOptions) -> Iterator[pa.Table]:
@@ -275,16 +309,16 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
     ) -> int:
         """`sample` as a folder of Parquet files with `file_rows` rows each; returns the rows.
 
-        Files of an interrupted call stay, and the same call continues. `engine="ray"` writes the
+        Files of an interrupted call stay, and the same call resumes it. `engine="ray"` writes the
         files on a Ray cluster whose machines share the folder. `on_file` is called with the number
-        of rows of each file. A seed is required, so that the same call can continue.
+        of rows of each file. A seed is required, so that the same call can resume.
 
         Example:
             >>> model.sample_to("rows", 100_000_000, seed=1)
         """
         if options.seed is None:
             raise UserError(
-                "A folder of files needs a seed, so that an interrupted call can be continued."
+                "A folder of files needs a seed, so that an interrupted call can be resumed."
             )
         request = self._request(options, options.where, options.balance)
         described = {
@@ -306,7 +340,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
 
     @with_options(DrawOptions)
     def complete(self, table: Any, *, output: Output | None = None, options: DrawOptions) -> Any:
-        """Each row of a table of prompts, with missing values and absent columns drawn.
+        """Each row of a table of prompts, with missing values and absent columns generated.
 
         Known cells stay as they are. A mapping is a table of one row.
 
@@ -335,7 +369,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         output: Output | None = None,
         options: DrawOptions,
     ) -> Any:
-        """Rows like given ones: some of their cells are kept, the others drawn.
+        """Rows like given ones: some of their cells are kept, the others generated.
 
         `keep` names the columns to keep, or is a number of cells that are chosen at random in each
         row. With a number of `rows`, the rows of the table are used in turn.
@@ -405,7 +439,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
     ) -> Any:
         """The table with its missing values filled; every known cell stays as it is.
 
-        `how` is "draw" (a value from the distribution given the row's known cells), "mode" (the
+        `how` is "draw" (a random value given the row's known cells), "mode" (the
         likeliest value) or "mean" (the expected number; the mode of other columns). `columns` are
         those to fill: a missing value in any other is known to be missing, and stays.
 
@@ -423,7 +457,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         seed: int | None = None,
         output: Output | None = None,
     ) -> list[Any]:
-        """Several tables with the missing values drawn anew in each: multiple imputation.
+        """Several tables, each with other random values for the missing ones: multiple imputation.
 
         Example:
             >>> for filled in model.impute_many(df, 5, seed=1): ...
@@ -473,8 +507,8 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
     ) -> Iterator[pa.Table]:
         """`impute` for a stream of Arrow tables, of any size together.
 
-        `draw` numbers the draws of multiple imputation; `warned` collects the columns with a
-        warning, so that each comes once.
+        `draw` is the number of the table in multiple imputation; `warned` collects the columns with
+        a warning, so that each warning is logged once.
 
         Example:
             >>> for table in model.impute_batches(tables, seed=1): ...
@@ -520,8 +554,9 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
 
         For a number it is the mass of its point on the column's decimal grid, so that models with
         different bins can be compared. Along one order of columns it is exact; with several
-        `orders` it is that of their mixture. A value that the model never saw counts as one row
-        among all training rows and one; missing values that were masked in training do not count.
+        `orders` it is that of their mixture. For a value that the model has never seen, it is
+        divided by the number of training rows plus one; missing values that were masked in
+        training do not count.
 
         Example:
             >>> model.log_prob(test).mean()
@@ -546,7 +581,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, table: Any, column: str, *, output: Output | None = None) -> Any:
         """Probabilities of each value of `column` (of each bin of numbers) given the rest of the
-        row, as a table with one column per value. What the table holds in `column` is not used.
+        row, as a table with one column per value. The values of `column` in the table are not used.
 
         Example:
             >>> model.predict_proba(df, "species")
@@ -636,5 +671,5 @@ def _total(counts: Iterator[int], on_file: Callable[[int], None] | None) -> int:
 def _seed(seed: int | None) -> int:
     if seed is None:
         seed = secrets.randbelow(2**31)
-        log.info("drawing with seed %d; use it again to get the same rows", seed)
+        log.info("generating with seed %d; use it again to get the same rows", seed)
     return int(seed)

@@ -1,4 +1,4 @@
-"""A short text that tells data from other data: for resuming the same run, and nothing else."""
+"""A short digest of data, to recognise the same run when it is resumed; not for other purposes."""
 
 import hashlib
 import json

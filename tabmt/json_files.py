@@ -30,7 +30,8 @@ def read_bounded(path: str | Path, what: str, most: int = MOST_BYTES) -> bytes:
             raise UserError(f"The {what} file {name!r} is a folder or a device; give a file.")
         if about.st_size > most:
             raise UserError(
-                f"The {what} file {name!r} has {about.st_size:,} bytes; it may have {most:,}."
+                f"The {what} file {name!r} has {about.st_size:,} bytes; it may have at most "
+                f"{most:,}."
             )
         with Path(path).open("rb") as file:
             return file.read(most)

@@ -1,4 +1,4 @@
-"""What a command may write: never one of its inputs, and no file of somebody else.
+"""Which files a command may write: never one of its inputs, and no file of another format.
 
 `check_outputs` is called by every command before its work. An output that is also an input is
 always refused; a file of another format is replaced only with --force.
@@ -151,14 +151,14 @@ def _matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
 
 
 def _check_folder(folder: str | Path, given: Sequence[str]) -> None:
-    """A folder of files must not be one that is read, lie in one, or hold an input."""
+    """Refuse an output folder that is an input, is inside one, or contains one."""
     target = Path(folder).resolve()
     for entry in given:
         sources = [Path(match) for match in glob.iglob(entry, recursive=True)] or [Path(entry)]
         inside = any(source.resolve().is_relative_to(target) for source in sources)
         if inside or _reads(entry, target):
             raise UserError(
-                f"The output folder {str(folder)!r} holds, or lies in, an input of this command "
+                f"The output folder {str(folder)!r} contains, or is in, an input of this command "
                 f"({entry!r}); choose another folder."
             )
 

@@ -1,7 +1,7 @@
 """Independent tasks, run here or on a Ray cluster.
 
 For encoding large tables and for writing folders of rows. A task may run twice if a worker dies in
-the middle, so it must leave the same result each time.
+the middle, so it must write the same result each time.
 """
 
 import importlib.util

@@ -1,5 +1,5 @@
-"""Text from files as a terminal may show it: no character of it can move the cursor, hide other
-text or change its direction."""
+"""Make text from files safe to print: no character can move the cursor, hide other text or change
+its direction."""
 
 import re
 

@@ -1,7 +1,7 @@
 """One integer seed, split into named streams of random numbers.
 
-Each use of randomness has a stream of its own, named after its purpose and its position (a step, a
-chunk of rows). So a change in one place leaves the random numbers of the others alone, and a
+Each use of randomness has its own stream, named after its purpose and its position (a step, a
+chunk of rows). So a change in one place does not affect the random numbers of the others, and a
 resumed run draws the same numbers as an uninterrupted one without storing a generator's state.
 """
 

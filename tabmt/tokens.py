@@ -3,7 +3,7 @@
     tokens: (rows, columns). A cell is a code 0 .. size-1 of its column, or MASK.
 
 For training, a `TokenStore` holds each row in the smallest integers that its columns need, in
-memory or in a file, so that tables larger than memory can be learned.
+memory or in a file, so that models can be fitted to tables larger than memory.
 """
 
 import weakref
@@ -143,7 +143,7 @@ class TokenStore:
             for name, size in zip(self._names, sizes, strict=True):
                 codes = block[name]
                 if len(codes) and not (codes.min() >= MASK and codes.max() < size):
-                    raise ValueError("a token is no code of its column")
+                    raise ValueError("the token file contains a code that its column does not have")
 
     def subset(self, rows: np.ndarray) -> "TokenStore":
         """These rows, by their numbers, in this order."""

@@ -1,8 +1,9 @@
 """How files are written: complete or not at all, by one run at a time, for their owner only.
 
-A file is written as `.NAME.part` beside its place and renamed when it is complete. The process that
-writes it holds a lock on it, which the system releases if the process dies: so a second run is
-refused, and what a killed run has left is removed by the next one. Temporary folders work alike.
+A file is written as `.NAME.part` in the same folder and renamed when it is complete. The process
+that writes it holds a lock on it, which the system releases if the process dies. So a second run is
+refused, and files that a killed run has left are removed by the next one. Temporary folders work in
+the same way.
 """
 
 import contextlib
@@ -76,7 +77,7 @@ def _lock(descriptor: int) -> None:
     try:
         import fcntl
     except ImportError:  # Windows
-        log.warning("This system has no file locks: do not write the same output twice at a time.")
+        log.warning("This system has no file locks: do not write one output from two processes.")
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,7 +86,7 @@ def _lock(descriptor: int) -> None:
     except OSError as error:
         if error.errno not in WITHOUT_LOCKS:
             raise
-        log.warning("This file system has no locks: do not write the same output twice at a time.")
+        log.warning("This file system has no locks: do not write one output from two processes.")
 
 
 def _is_same_file(descriptor: int, path: Path) -> bool:
@@ -216,7 +217,7 @@ class TemporaryFolder:
         try:
             self.path = Path(tempfile.mkdtemp(prefix=TEMPORARY))
             (self.path / README).write_text(
-                f"This folder holds {holds}.\nIt belongs to a running `tabmt` (process "
+                f"This folder contains {holds}.\nIt belongs to a running `tabmt` (process "
                 f"{os.getpid()}), which removes it when it ends. If the process was killed, the "
                 "next run removes it; you can delete it as well.\n",
                 encoding="utf-8",

@@ -42,13 +42,14 @@ def test_a_target_comes_last_in_half_of_the_rows():
     assert torch.equal(orders.sort(1).values, torch.arange(4).expand(6000, 4))
 
 
-def test_computed_columns_come_after_all_others_in_every_second_row():
+def test_computed_columns_come_last_and_are_not_predicted_in_every_second_row():
     order = ColumnOrder(first=(0,), last=2, late=(4,), computed=(1,))
     orders = draw_orders((6000, 6), generator(), order)
     generated = orders[::2]
     assert (generated[:, 0] == 0).all()
     assert {tuple(middle) for middle in generated[:, 1:3].tolist()} == {(3, 5), (5, 3)}
-    assert (generated[:, 3:] == torch.tensor([4, 2, 1])).all()
+    assert (generated[:, 3:] == torch.tensor([4, 2, -1 - 1])).all()
+    assert (orders[1::2] >= 0).all()
     assert (orders[1::2, -1] == 1).float().mean() == pytest.approx(1 / 6, abs=0.02)
 
 
@@ -154,6 +155,16 @@ def test_loss_is_the_likelihood_of_the_known_cells():
     total, count = NET.loss_sum_and_count(tokens, orders)
     assert count == 36 - 3
     assert total.item() == pytest.approx(-NET.log_prob(tokens, orders).sum().item(), rel=1e-5)
+
+
+def test_cells_that_are_not_predicted_cost_nothing_and_the_others_are_as_likely_as_without_them():
+    tokens, masked = some_tokens(9), some_tokens(9)
+    orders = draw_orders((9, 4), generator(4), ColumnOrder(computed=(1, 2)))
+    masked[::2, 1:3] = MASK
+    total, count = NET.loss_sum_and_count(tokens, orders)
+    expected = NET.log_prob(masked, torch.where(orders < 0, -1 - orders, orders))
+    assert count == 4 * 4 + 5 * 2
+    assert total.item() == pytest.approx(-expected.sum().item(), rel=1e-5)
 
 
 def test_the_loss_of_a_row_does_not_depend_on_its_masked_cells():

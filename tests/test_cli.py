@@ -142,8 +142,7 @@ def test_mistakes_give_one_sentence_and_exit_code_2(model, people, tmp_path):
         "fit", people, "-o", tmp_path / "m.tabmt", *TINY[:-2], "--heads", 3,
     )  # fmt: skip
     fails_with(
-        f"There is no checkpoint to resume from: no file "
-        f"{str(tmp_path / 'm.tabmt.checkpoint')!r}.",
+        f"There is no checkpoint {str(tmp_path / 'm.tabmt.checkpoint')!r} to resume from.",
         "fit", people, "-o", tmp_path / "m.tabmt", "--resume",
     )  # fmt: skip
     fails_with(
@@ -190,9 +189,8 @@ def test_a_killed_fit_resumes_to_the_model_of_an_uninterrupted_one(people, tmp_p
     assert process.returncode == codes[signal_number]
     assert checkpoint.exists() and not killed.exists()
     fails_with(
-        f"There is a checkpoint of an unfinished fit, {str(checkpoint)!r}. Continue it with "
-        "--resume, or delete "
-        "the file to start again.",
+        f"There is a checkpoint of an interrupted fit, {str(checkpoint)!r}. Use --resume, or "
+        "delete the file to start again.",
         "fit", people, "-o", killed, *settings,
     )  # fmt: skip
     assert run("fit", people, "-o", killed, *settings, "--resume").exit_code == 0
@@ -229,11 +227,12 @@ def test_demo_shows_both_tables_side_by_side(tmp_path):
     assert "bill_length_mm" in result.stderr and "synthetic" in result.stderr
     report, further = result.stdout.splitlines()[-2:]
     assert report == (
-        f"The report is {tmp_path / 'demo' / 'report.html'}; the model and the rows are beside it."
+        f"The report is {tmp_path / 'demo' / 'report.html'}; the model and the rows are in the "
+        "same folder."
     )
     assert further.startswith("Next, try: ")
     assert further.endswith(f" serve {tmp_path / 'demo' / 'model.tabmt'}")
-    assert "86 are kept as test rows: too few for the verdict" in result.stderr
+    assert "86 are set aside as test rows: too few for the verdict" in result.stderr
     assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == [
         "README.txt",
         "arguments.json",

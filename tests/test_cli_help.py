@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Iterator
 
 import click
 import pytest
@@ -51,7 +52,7 @@ def test_fit_lists_its_options_in_groups():
         "Other",
     ]
     listed = {name: re.findall(r"^  (?:-\w, )?(--[\w-]+)", groups[name], re.M) for name in groups}
-    assert listed.pop("Other") == ["--help"]
+    assert listed["Other"] == ["--help"]
     options = [option for group in listed.values() for option in group]
     assert len(options) == len(set(options))
     for config in (CodecConfig, NetworkConfig, TrainConfig):
@@ -59,3 +60,29 @@ def test_fit_lists_its_options_in_groups():
             assert f"--{item.name.replace('_', '-')}" in listed[item.metadata["group"]]
     parameters = {name for p in main.commands["fit"].params for name in p.opts if name[:2] == "--"}
     assert set(options) == parameters
+
+
+def all_commands(group: click.Group = main) -> Iterator[click.Command]:
+    yield group
+    for command in group.commands.values():
+        if isinstance(command, click.Group):
+            yield from all_commands(command)
+        else:
+            yield command
+
+
+@pytest.mark.parametrize("command", list(all_commands()), ids=lambda command: command.name)
+def test_the_help_of_every_option_is_a_phrase_without_a_full_stop(command):
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert option.help and not option.help.endswith("."), option.name
+            assert "[default: (" not in option.get_help_record(click.Context(command))[1]
+
+
+def test_help_says_what_a_flag_and_an_automatic_setting_mean():
+    words = " ".join(help_of("fit").split())
+    assert "with --no-target-last, at a random position like the others" in words
+    assert "peak learning rate [default: depends on the table]" in words
+    assert "COLUMN=T one column; later options win; can be given several times" in " ".join(
+        help_of("sample").split()
+    )

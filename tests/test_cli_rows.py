@@ -151,8 +151,8 @@ def test_mistakes_give_one_sentence_and_leave_nothing_behind(folder, tmp_path):
     fails_with("Missing option '--rows' / '-n'.", "sample", model)
     fails_with("Missing option '--keep'.", "like", model, people)
     fails_with(
-        "The condition on column 'group' asks for 'd', which the model has not seen; it has seen "
-        "'a', 'b', 'c'.",
+        "The condition on column 'group' asks for 'd', which is not a value of this model "
+        "(unknown, or too rare to be stored). Its values are: 'a', 'b', 'c'.",
         *("sample", model, "-n", 3, "--seed", 1, "--where", "group = d"),
     )
     fails_with(

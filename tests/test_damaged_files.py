@@ -211,7 +211,7 @@ def test_files_with_wrong_content_are_refused_also_under_optimization(folder):
     assert {name for name, error in errors.items() if error is None} == {
         f"good {kind}" for kind in ("model", "checkpoint", "front", "store", "schema")
     }
-    parts = "'FILE' is a TabMT model whose parts do not fit together ({}); the file is damaged."
+    parts = "The TabMT model 'FILE' is inconsistent ({}); the file is damaged."
     assert errors["model with a codec array of another length"] == parts.format(
         "the number of edges does not fit that of bins"
     )
@@ -223,8 +223,8 @@ def test_files_with_wrong_content_are_refused_also_under_optimization(folder):
         "(there are no points)."
     )
     assert errors["checkpoint whose state lacks an entry"] == (
-        "The unfinished run in 'FILE' is damaged or from another version of TabMT; delete the "
-        "file to start again."
+        "The checkpoint 'FILE' is damaged or from another version of TabMT; delete the file to "
+        "start again."
     )
     assert errors["store with a codec array of another length"] == (
         "The folder 'FILE' is damaged; delete it to encode the table again."

@@ -138,7 +138,7 @@ def test_a_process_does_not_wait_for_one_that_has_failed(tmp_path):
     (first, log), (second, mistake) = srun(tmp_path, ("parts", "nowhere/*.parquet"))
     assert second == 2 and "There are no files in 'nowhere/*.parquet'" in mistake
     assert first == 2, log
-    assert "Another process has ended; see its output." in log
+    assert "Another training process stopped with an error; see its output." in log
     assert not (tmp_path / "m.tabmt").exists()
 
 
@@ -153,4 +153,7 @@ def test_a_rank_without_an_address_trains_alone(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "RANK is set, but other variables of torchrun are not; training alone." in done.stderr
+    assert (
+        "RANK is set, but other variables of torchrun are not; training in one process."
+        in done.stderr
+    )

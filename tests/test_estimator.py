@@ -162,13 +162,13 @@ def test_an_interrupted_fit_resumes_to_what_an_uninterrupted_one_gives(tmp_path)
     with pytest.raises(UserError) as error:
         TabMT(**settings | {"learning_rate": 0.1}).fit(mixed_frame(), checkpoint=path, resume=True)
     assert str(error.value) == (
-        f"The unfinished run in {str(path)!r} was started with learning_rate 0.002, "
-        "but this fit has 0.1. "
+        f"The checkpoint {str(path)!r} belongs to a fit with learning_rate 0.002, but this fit has "
+        "0.1. "
         "Resume with the same settings, or delete the file to start again."
     )
     with pytest.raises(UserError) as error:
         TabMT(**settings).fit(mixed_frame(seed=1), checkpoint=path, resume=True)
-    assert "was learning another table" in str(error.value)
+    assert "belongs to a fit of another table" in str(error.value)
 
 
 def test_parameters_follow_the_estimator_contract():
@@ -182,7 +182,7 @@ def test_an_unfitted_model_says_so():
     for error in (NotFitted, NotFittedError, UserError):
         with pytest.raises(error) as caught:
             TabMT().sample(5)
-    assert str(caught.value) == "This TabMT has not learned a table yet; call fit(table) first."
+    assert str(caught.value) == "This TabMT is not fitted yet; call fit(table) first."
 
 
 @pytest.mark.parametrize("name", ["sample", "sample_batches", "sample_to"])
@@ -336,7 +336,8 @@ def test_new_rows_may_come_in_another_type(tmp_path):
         tokens, expected = (store[np.arange(len(store))] for store in stores)
         assert np.array_equal(tokens, expected)
     with pytest.raises(
-        UserError, match=r"Column 'x' holds .*string, but the model was fitted on int64, to which"
+        UserError,
+        match=r"Column 'x' contains .*string, but the model was fitted on int64, to which",
     ):
         TabMT(steps=2, **TINY).fit(frame.assign(x="many"), continue_from=model)
 
@@ -399,19 +400,17 @@ def test_the_log_says_why_there_are_no_validation_rows(caplog):
     few = TabMT(steps=2, **TINY)
     with caplog.at_level(logging.INFO):
         clone(few).set_params(valid_share=0).fit(mixed_frame(400))
-    assert "no validation rows, as set: training does not stop early" in caplog.messages
+    assert "validation is off (valid_share 0): no early stopping" in caplog.messages
     assert "too few" not in caplog.text
     caplog.clear()
     with caplog.at_level(logging.INFO):
         clone(few).fit(mixed_frame(150))
-    assert (
-        "15 of 150 rows are too few for validation: training does not stop early" in caplog.messages
-    )
-    assert "as set" not in caplog.text
+    assert "15 of 150 rows are too few for validation: no early stopping" in caplog.messages
+    assert "validation is off" not in caplog.text
     caplog.clear()
     with caplog.at_level(logging.INFO):
         clone(few).fit(mixed_frame(400))
-    assert "training does not stop early" not in caplog.text
+    assert "no early stopping" not in caplog.text
 
 
 def test_a_clip_of_zero_is_a_setting():
@@ -483,7 +482,7 @@ def test_a_continued_model_refuses_another_constant():
     model = TabMT(**TINY).fit(table)
     with pytest.raises(
         UserError,
-        match="The model has seen only one value in column 'unit', but this table has other values",
+        match="Column 'unit' had a single value in the training table, but has other values",
     ):
         TabMT(**TINY).fit(table.assign(unit="lb"), continue_from=model)
 

@@ -330,7 +330,7 @@ def test_of_a_large_table_some_rows_are_evaluated_and_notes_say_so(real, monkeyp
     assert found.rows["synthetic"] == 301
     assert len(evaluated.encoded) == 150 and len(evaluated.closeness.distances) == 50
     assert any("Of 301 synthetic rows, 150 random ones were evaluated" in n for n in found.notes)
-    assert any("Distances are those of at most 50 random rows" in note for note in found.notes)
+    assert any("Distances use at most 50 random rows" in note for note in found.notes)
     assert found["copies"].value > 0.99  # checked in all rows
     assert found["precision"].note.endswith("50 rows of each")
     few = Evaluator.of(train, test[:50]).evaluate(fresh[:40]).evaluation

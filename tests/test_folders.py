@@ -88,8 +88,8 @@ def test_another_request_for_the_same_folder_is_refused(model, tmp_path):
 
     def differing(name: str) -> str:
         return (
-            f"The folder {str(folder)!r} contains files of a run with another {name}. "
-            "Repeat that run to continue it, or use an empty folder."
+            f"The folder {str(folder)!r} contains files from a run with other values of: {name}. "
+            "Run it again with the same values, or use an empty folder."
         )
 
     def refused(call: Callable[[], object]) -> str:
@@ -111,12 +111,14 @@ def test_another_request_for_the_same_folder_is_refused(model, tmp_path):
         ),
         (
             {"rows": 10},
-            "A folder of files needs a seed, so that an interrupted call can be continued.",
+            "A folder of files needs a seed, so that an interrupted call can be resumed.",
         ),
     ):
         assert refused(lambda other=other: model.sample_to(folder, **other)) == sentence
     another = TabMT(**TINY, seed=1).fit(mixed_frame())
     assert refused(lambda: another.sample_to(folder, 10, seed=3)) == differing("model")
+    mixed_frame().to_parquet(tmp_path / "t.parquet")
+    assert refused(lambda: model.impute_to(folder, tmp_path / "t.parquet")) == differing("command")
     (folder / REQUEST).write_text("{")
     assert refused(lambda: model.sample_to(folder, 10, seed=3)) == (
         f"{str(folder / REQUEST)!r} is damaged; empty the folder to start again."
@@ -259,7 +261,7 @@ def test_the_command_line_writes_folders(model, tmp_path):
     for arguments, sentence in (
         (
             ["sample", name, "-n", "50", "-o", out],
-            "A folder of files needs --seed, so that an interrupted command can be continued.",
+            "A folder of files needs --seed, so that an interrupted command can be resumed.",
         ),
         (
             ["sample", name, "-n", "50", "--seed", "1", "-o", "x.csv", "--engine", "ray"],
@@ -272,8 +274,8 @@ def test_the_command_line_writes_folders(model, tmp_path):
         ),
         (
             ["sample", name, "-n", "60", "--seed", "1", "-o", out],
-            f"The folder {rows!r} contains files of a run with another rows. Repeat that "
-            "run to continue it, or use an empty folder.",
+            f"The folder {rows!r} contains files from a run with other values of: rows. Run it "
+            "again with the same values, or use an empty folder.",
         ),
     ):
         result = CliRunner().invoke(main, arguments)

@@ -449,8 +449,8 @@ COLUMNS = "id, group, height, weight, visits, member, since, city"
         (
             incomplete().assign(city="Bergn"),
             {},
-            "Column 'city' has 200 cells with 1 value that the model has not seen; it has seen 2 "
-            "values there. Remove these rows, or leave the cells empty.",
+            "Column 'city' has 200 cells with 1 value that the model does not know; it knows 2. "
+            "Remove these rows, or leave the cells empty.",
         ),
     ],
 )

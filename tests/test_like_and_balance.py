@@ -90,11 +90,12 @@ def test_the_same_seed_gives_the_same_balanced_rows(model):
         ),
         (
             {"balance": {"kind": {"ant": 1}, "flag": {True: 1}}},
-            "balance takes one column, such as {'Exited': {0: 0.5, 1: 0.5}}.",
+            "`balance` must name exactly one column, got 2. Example: {'churn': {0: 0.5, 1: 0.5}}.",
         ),
         (
             {"balance": {"kind": ["ant", "bee"]}},
-            "balance gives 'kind' ['ant', 'bee'], but must map its values to shares.",
+            "`balance` must map the values of column 'kind' to shares, such as {'a': 0.5, 'b': "
+            "0.5}, got ['ant', 'bee'].",
         ),
         (
             {"balance": {"kind": {"ant": -1, "bee": 2}}},
@@ -108,8 +109,8 @@ def test_the_same_seed_gives_the_same_balanced_rows(model):
         ({"balance": {"kind": {}}}, "The shares of column 'kind' are all 0."),
         (
             {"balance": {"kind": {"ant": 1, "bea": 1}}},
-            "The condition on column 'kind' asks for 'bea', which the model has not seen; "
-            "closest are 'bee'.",
+            "The condition on column 'kind' asks for 'bea', which is not a value of this model "
+            "(unknown, or too rare to be stored). The closest are: 'bee'.",
         ),
         (
             {"balance": "kind", "where": {"kind": "ant"}},
@@ -258,7 +259,7 @@ def test_categories_of_a_prompted_column_stay_as_they_were(fitted):
             f"keep names column 'knid', which does not exist; the columns are: {COLUMNS}. Did "
             "you mean 'kind'?",
         ),
-        (frame().head(0), {"keep": 2}, "The table of rows to imitate has no rows."),
+        (frame().head(0), {"keep": 2}, "The table given to `like` has no rows."),
         (
             LIKE,
             {"keep": 2, "rows": -5},
@@ -300,8 +301,8 @@ def test_completed_rows_take_no_conditions(either, options):
     [
         (
             pd.DataFrame({"kind": ["bea"]}),
-            "Column 'kind' has 1 cell with 1 value that the model has not seen; it has seen 3 "
-            "values there. Remove these rows, or leave the cells empty.",
+            "Column 'kind' has 1 cell with 1 value that the model does not know; it knows 3. "
+            "Remove these rows, or leave the cells empty.",
         ),
         (
             pd.DataFrame({"king": ["bee"]}),

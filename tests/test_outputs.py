@@ -87,7 +87,7 @@ def test_an_output_folder_that_holds_an_input_is_refused(files, monkeypatch):
         result = run("impute", "m.tabmt", "parts", "-o", output)
         assert result.exit_code == 2
         assert result.stderr.splitlines()[-1] == (
-            f"Error: The output folder {output!r} holds, or lies in, an input of this command "
+            f"Error: The output folder {output!r} contains, or is in, an input of this command "
             f"({'m.tabmt' if output == './' else 'parts'!r}); choose another folder."
         )
     assert sorted(path.name for path in Path("parts").iterdir()) == ["1.csv"]

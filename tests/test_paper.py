@@ -265,7 +265,7 @@ def test_values_are_the_centres_of_clusters_and_none_is_missing():
         chosen = model.sample(300, seed=2, where=where)["height"]
         assert np.isin(chosen.round(9), centres.round(9)).all()
         assert chosen.min() >= 155
-    with pytest.raises(tabmt.UserError, match="which the model cannot generate; nearest"):
+    with pytest.raises(tabmt.UserError, match="which the model cannot generate; the nearest"):
         model.sample(5, where={"height": 160.2})
     inside = model.sample(200, seed=1, decode="inside")
     assert not np.isin(inside["height"].round(9), centres.round(9)).all()

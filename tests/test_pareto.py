@@ -106,7 +106,7 @@ def test_with_other_test_rows_points_are_scored_again(folder, tmp_path):
 
 
 def test_validation_rows_as_test_rows_are_refused_and_training_rows_give_a_warning(folder, caplog):
-    with pytest.raises(UserError, match="The test table is the validation table, by which points"):
+    with pytest.raises(UserError, match="The test and validation tables are the same, but"):
         search(folder, trials=1, test=folder / "val.csv")
     half = pd.read_csv(folder / "train.csv")[:100]
     pareto(folder / "model.tabmt", half, half[:80], "species", trials=1, rows=60, workers=1,
@@ -275,7 +275,7 @@ def test_an_interrupted_search_says_how_to_continue(folder, tmp_path):
     output = running.communicate()[1]
     assert running.returncode == 130
     assert output.endswith(
-        "Interrupted; run the same command to continue with the trials in front.trials.\n"
+        "Interrupted; run the same command to resume with the trials in front.trials.\n"
     )
     assert "Traceback" not in output
 
@@ -298,7 +298,7 @@ def test_trials_of_another_search_are_not_continued(folder, tmp_path):
         search(folder, storage=storage, trials=2, rows=61)
     assert str(error.value) == (
         f"The trials in {storage!r} were made with rows 60, not 61. Use the same value to "
-        "continue, or another storage or study."
+        "resume, or another storage or study."
     )
 
 
@@ -331,7 +331,7 @@ def test_any_seed_and_catboosts_other_names_for_iterations_are_accepted(folder):
 
 def test_too_few_rows_to_evaluate_are_refused(folder):
     two = pd.read_csv(folder / "val.csv").dropna().head(2)
-    with pytest.raises(UserError, match="The quality of real rows is nan: too few validation or"):
+    with pytest.raises(UserError, match="Cannot score real rows: too few validation or test rows"):
         pareto(folder / "model.tabmt", folder / "train.csv", two, "body_mass_g", trials=2,
                catboost_settings=FAST, workers=1)  # fmt: skip
 

@@ -153,10 +153,10 @@ def test_a_point_whose_scoring_failed_is_not_chosen():
 @pytest.mark.parametrize(
     ("criteria", "sentence"),
     [
-        ({}, "Choose a point by one of: quality, quality_loss, privacy, point."),
+        ({}, "Specify exactly one of: quality, quality_loss, privacy, point."),
         (
             {"quality": 0.5, "point": 1},
-            "Choose a point by one of: quality, quality_loss, privacy, point.",
+            "Specify exactly one of: quality, quality_loss, privacy, point.",
         ),
         ({"quality": 2.0}, "No point of the front has mle at least 2; the best has 0.95."),
         ({"privacy": 99.0}, "No point of the front has dcr at least 99; the best has 4."),

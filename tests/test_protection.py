@@ -162,7 +162,7 @@ def test_rare_categories_are_not_generated_and_not_in_the_schema():
     assert set(model.sample(5000, seed=0)["city"]) == {"Oslo", "Bergen"}
     assert "Utsira" not in json.dumps(model.schema_.to_json())
     assert model.schema_["city"].reason == (
-        "text with 4 distinct values; 2 that fewer than 5 rows hold are not stored"
+        "text with 4 distinct values; 2 of them in fewer than 5 rows, so not stored"
     )
 
 
@@ -190,8 +190,8 @@ def test_a_condition_on_a_rare_category_says_no_more_than_on_one_that_never_was(
         with pytest.raises(UserError) as error:
             model.sample(1, where={"city": city})
         assert str(error.value) == (
-            f"The condition on column 'city' asks for {city!r}, which the model has not seen; it "
-            "has seen 'Bergen', 'Oslo'."
+            f"The condition on column 'city' asks for {city!r}, which is not a value of this model "
+            "(unknown, or too rare to be stored). Its values are: 'Bergen', 'Oslo'."
         )
 
 
@@ -228,16 +228,16 @@ def test_a_column_with_few_values_is_generated_as_missing(tmp_path):
     assert scan_file(path, table, 5).found == 0
 
 
-def test_moved_numbers_are_said_in_the_reason_and_in_the_log(caplog):
+def test_the_reason_and_the_log_say_that_numbers_are_clipped(caplog):
     caplog.set_level("INFO", "tabmt")
     model = TabMT(**SETTINGS).fit(planted())
     assert model.schema_["salary"].reason.endswith(
-        "; ends that fewer than 5 rows hold are moved inside"
+        "; extreme values in fewer than 5 rows are clipped"
     )
-    assert "protection: what fewer than 5 rows share is not stored" in caplog.messages
+    assert "protection: values in fewer than 5 rows are not stored" in caplog.messages
     assert "rare categories of 1 column are not generated" in caplog.messages
-    (moved,) = (text for text in caplog.messages if text.startswith("moved "))
-    assert re.fullmatch(r"moved \d+ rare numbers of \d+ columns inside", moved)
+    (clipped,) = (text for text in caplog.messages if text.startswith("clipped "))
+    assert re.fullmatch(r"clipped \d+ rare extreme numbers in \d+ columns?", clipped)
 
 
 def test_numbers_with_few_values_are_protected_too(tmp_path):
@@ -263,9 +263,11 @@ def run_info(*arguments):
 def test_info_says_which_real_values_the_file_holds(secret):
     _, path = secret
     held = json.loads(run_info(path, "--json").output)["real_values"]
-    assert held["who"] == ("4 categories, each held by at least 5 rows; rare ones only as one code")
-    assert held["phone"] == "no value, only how the ids are written"
-    assert held["salary"].endswith("by averages of at least 5 rows")
+    assert held["who"] == (
+        "4 categories, each in at least 5 rows; rare ones only together, as one value"
+    )
+    assert held["phone"] == "no value, only the format of the ids"
+    assert held["salary"].endswith("stored as averages of at least 5 rows")
 
 
 def test_the_exit_code_of_a_scan_says_whether_values_were_found(secret, tmp_path):

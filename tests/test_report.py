@@ -84,11 +84,11 @@ def test_the_verdict_warns_of_copies_and_does_not_of_fresh_rows():
     copied, fresh = (evaluator.evaluate(table).evaluation for table in (train, synthetic))
     assert verdict(copied)[0] == "Do not share these rows."
     assert verdict(copied)[1] == (
-        "300 training rows are repeated exactly; chance would repeat none."
+        "300 training rows are repeated exactly; expected by chance: none."
     )
     assert verdict(fresh)[:2] == [
         "Safe by these tests.",
-        "No test finds that these rows reveal single training rows. That is a check, not a "
+        "No test finds that these rows reveal individual training rows. That is a check, not a "
         "guarantee.",
     ]
     positions = {item.score.name: item.position for item in headlines(copied)}

@@ -289,14 +289,18 @@ def test_a_table_without_rows_has_no_scores(model):
     assert model.embed(none).shape == (0, 16)
 
 
-def test_constants_alone_are_certain():
+def test_constants_alone_are_certain(caplog):
     table = pd.DataFrame({"a": [1, 1], "b": ["x", "x"]})
     made = TabMT(protect=0).fit(table)
+    assert (
+        "All columns are constant or ids: the model repeats the constants and generates new ids."
+        in caplog.messages
+    )
     assert made.log_prob(table).tolist() == [0.0, 0.0]
     assert made.score(table)["anomaly"].tolist() == [0.0, 0.0]
     with pytest.raises(UserError) as error:
         made.embed(table)
-    assert str(error.value) == "No column varies, so there is nothing to embed."
+    assert str(error.value) == "All columns are constant or ids, so there is nothing to embed."
 
 
 # --- probabilities -------------------------------------------------------------------------

@@ -80,9 +80,9 @@ def test_a_folder_has_the_model_the_rows_the_report_and_a_readme(table, undistur
     assert json.loads(result.scores.read_text()) == [result.evaluation.to_json()]
     assert result.evaluation.rows["test"] == 20 and result.evaluation.target == "g"
     assert result.evaluation.privacy.outcome == "undecided"
-    assert result.verdict[0] == "These rows cannot decide it."
-    assert "Verdict: These rows cannot decide it.\n" in result.readme.read_text()
-    assert "These rows cannot decide it" in result.report.read_text()
+    assert result.verdict[0] == "Undecided by these tests."
+    assert "Verdict: Undecided by these tests.\n" in result.readme.read_text()
+    assert "Undecided by these tests" in result.report.read_text()
 
 
 def test_only_the_owner_can_read_the_results(undisturbed):
@@ -192,7 +192,7 @@ def test_a_folder_of_somebody_else_is_not_touched(table, tmp_path):
     assert names(tmp_path) == ["model.tabmt"]
     assert (tmp_path / "model.tabmt").read_text() == "precious"
     fails_with(
-        f"The output folder {str(table.parent)!r} holds, or lies in, an input of this command "
+        f"The output folder {str(table.parent)!r} contains, or is in, an input of this command "
         f"({str(table)!r}); choose another folder.",
         "synthesize", table, "-o", table.parent, "--force",
     )  # fmt: skip
@@ -202,7 +202,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(table, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     small(39).to_csv("few.csv", index=False)
     fails_with(
-        "The table has 39 rows, too few to learn from some and evaluate with others; it needs at "
+        "The table has 39 rows, too few to train on some and test on others; it needs at "
         "least 40.",
         "synthesize", "few.csv",
     )  # fmt: skip
@@ -221,21 +221,21 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(table, tmp_path, monkeypat
     )  # fmt: skip
     fails_with("steps is -1, but must be at least 0.", "synthesize", table, "--steps", -1)
     fails_with(
-        "The pattern 'f*.csv' has no name to call the output after; give one with --output.",
+        "The output cannot be named after the pattern 'f*.csv'; give a name with --output.",
         "synthesize", "f*.csv",
     )  # fmt: skip
     assert names(tmp_path) == ["few.csv"]
     with pytest.raises(UserError) as error:
         synthesize(small())
     assert str(error.value) == (
-        "A table in memory has no name to call the results after; give a folder."
+        "Pass `folder`: its name can be derived only from the path of one table."
     )
 
 
 def test_a_risk_above_the_limit_is_an_exit_code(table, tmp_path):
     result = run("synthesize", table, "-o", tmp_path / "out", "--max-risk", 0.5, *QUICK)
     assert result.exit_code == 1, result.output  # 20 test rows decide nothing
-    assert "Risk limit 50.0%: failed, because the verdict is: these rows cannot decide it." in (
+    assert "Risk limit 50.0%: failed, because the verdict is: undecided by these tests." in (
         result.stdout
     )
     assert names(tmp_path / "out") == FILES
@@ -322,7 +322,7 @@ def test_fit_without_an_output_names_the_model_after_the_table(table, tmp_path, 
 def test_a_notebook_shows_the_verdict_and_the_main_scores(undisturbed):
     evaluation = undisturbed[0].evaluation
     shown = dataclasses.replace(evaluation, name="<b>&")._repr_html_()
-    assert "&lt;b&gt;&amp;: These rows cannot decide it" in shown
+    assert "&lt;b&gt;&amp;: Undecided by these tests" in shown
     assert f"{evaluation.privacy.worst.risk:.1%}" in shown
     assert "Utility" in shown and "Similarity to real rows" in shown
 

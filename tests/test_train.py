@@ -253,7 +253,7 @@ def test_a_nan_loss_says_when_and_what_to_do():
         train(net, table(50), table(20), dataclasses.replace(SHORT, warmup=0), seed=0)
     assert str(error.value) == (
         "The loss became nan at step 1 with a learning rate of 0.002; "
-        "train again with a lower learning_rate (it is 0.002)."
+        "fit again with a lower learning_rate (it is 0.002)."
     )
 
 

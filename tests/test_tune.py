@@ -180,7 +180,7 @@ def test_a_model_does_not_replace_a_file_of_another_kind(table, tmp_path, ending
     for command in ("fit", "tune"):
         output = tmp_path / f"table.{ending}"
         done = CliRunner().invoke(main, [command, str(tmp_path / "table.csv"), "-o", str(output)])
-        assert done.exit_code == 2 and "call the model NAME.tabmt." in done.output
+        assert done.exit_code == 2 and "should be named NAME.tabmt." in done.output
     assert pd.read_csv(tmp_path / "table.csv").equals(table.reset_index(drop=True))
 
 
@@ -199,7 +199,7 @@ def test_settings_that_win_with_one_seed_only_are_not_chosen(score_again, chosen
 
 
 def test_a_seed_cannot_be_fixed(table):
-    with pytest.raises(UserError, match="seed cannot be fixed: the best settings are fitted with"):
+    with pytest.raises(UserError, match="`seed` cannot be in `fixed`: the search fits with"):
         tune(table, "species", trials=2, fixed={"seed": 3})
 
 

@@ -79,7 +79,7 @@ def test_one_percent_of_exact_copies_is_found_in_a_larger_table():
     rows = pd.concat([good[30:], train[:30]], ignore_index=True)
     found = outcome(rows, train, people(60, 2))
     assert found.outcome == "unsafe"
-    assert found.reasons[0] == "30 training rows are repeated exactly; chance would repeat none."
+    assert found.reasons[0] == "30 training rows are repeated exactly; expected by chance: none."
 
 
 def test_fresh_rows_are_called_unsafe_no_more_often_than_promised():
@@ -113,7 +113,7 @@ def test_test_rows_that_are_training_rows_are_no_control():
     found = outcome(GOOD, TRAIN, TRAIN[:300].reset_index(drop=True))
     assert found.outcome == "undecided"
     assert found.reasons[0].startswith(
-        "100% of the test rows are training rows too, so they cannot serve as a control."
+        "100% of the test rows are training rows too, so attacks cannot be compared with them."
     )
 
 
@@ -214,7 +214,7 @@ def test_a_table_passes_if_no_interval_exceeds_the_limit(evaluations):
 def test_the_verdict_says_outcome_reasons_worst_attack_and_limit(evaluations):
     sentences = privacy_verdict(evaluations["copies", 0.5])
     assert sentences[0] == "Do not share these rows."
-    assert sentences[1] == "800 training rows are repeated exactly; chance would repeat none."
+    assert sentences[1] == "800 training rows are repeated exactly; expected by chance: none."
     assert any("further tests say the same" in sentence for sentence in sentences)
     assert any(sentence.startswith("The worst attack: ") for sentence in sentences)
     assert sentences[-1].startswith("Risk limit 50.0%: failed")
@@ -256,8 +256,8 @@ def test_a_model_at_hand_is_attacked_by_its_likelihood():
     [
         ({"max_risk": 2}, "max_risk is 2, but must be a number from 0 to 1."),
         ({"max_risk": 0.1, "test": None},
-         "The risk is measured with rows that the generator has not seen, so max_risk needs a "
-         "test table."),
+         "The risk is measured with test rows, which the generator has not seen, so max_risk needs "
+         "a test table."),
         ({"model": 3}, "model is a int, but must be a fitted TabMT or the path of a model file."),
     ],
 )  # fmt: skip

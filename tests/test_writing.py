@@ -134,7 +134,7 @@ def test_temporary_folders_say_what_they_hold_and_the_next_run_removes_those_of_
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with hold("folder", "") as (process, folder):
         about = (tmp_path / folder / "README.txt").read_text()
-        assert about.startswith("This folder holds something.") and str(process.pid) in about
+        assert about.startswith("This folder contains something.") and str(process.pid) in about
         remove_abandoned_folders()
         assert os.path.isdir(folder)
     remove_abandoned_folders()
@@ -144,7 +144,7 @@ def test_temporary_folders_say_what_they_hold_and_the_next_run_removes_those_of_
 def test_sigterm_saves_a_checkpoint_from_which_the_same_model_comes(tmp_path):
     mixed_frame().to_csv(tmp_path / "people.csv", index=False)
     command = [sys.executable, "-m", "tabmt.cli", "fit", "people.csv", "-o", "m.tabmt", *TINY,
-               "--steps", "500", "--eval-every", "10", "--checkpoint-every", "1000"]  # fmt: skip
+               "--steps", "120", "--eval-every", "10", "--checkpoint-every", "1000"]  # fmt: skip
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         for line in process.stderr:
             if line.startswith("step "):  # a validation check: training has begun

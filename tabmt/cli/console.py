@@ -1,7 +1,7 @@
 """What the command line shows: messages, progress, small tables. Everything goes to standard error.
 
 On a terminal, messages are printed through the console that draws the progress bar, so that the two
-never share a line. Elsewhere, messages are plain lines and progress is a line now and then.
+never share a line. Elsewhere, messages are plain lines and progress is a line at intervals.
 """
 
 import logging
@@ -228,13 +228,13 @@ def show_scan(name: str, scan: "FileScan") -> None:
         console.print(f"rule {rule!r}: {count:,} rare combinations", markup=False)
     verdict = f"{scan.found:,} were found" if scan.found else "none was found"
     console.print(
-        f"{name}: of the values that fewer than {scan.protect} rows of the table hold, {verdict}.",
+        f"{name}: of the values in fewer than {scan.protect} rows of the table, {verdict}.",
         markup=False,
     )
 
 
 def show_model(name: str, model: "FittedModel") -> None:
-    """How a model was fitted, and what it knows of each column, on standard output."""
+    """Print how a model was fitted, and its columns, on standard output."""
     from rich.console import Console
     from rich.table import Table
 
@@ -244,7 +244,8 @@ def show_model(name: str, model: "FittedModel") -> None:
     for line in _model_lines(name, model):
         console.print(printable(line), markup=False)
     console.print()
-    heads = ("column", "kind", "type", "codes", "missing", "reason", "real values in the file")
+    heads = ("column", "kind", "type", "values/bins", "missing", "reason",
+             "real values in the file")  # fmt: skip
     grid = Table(*heads, box=None, pad_edge=False)
     held = describe(model)
     for coded in model.codec.coded:
@@ -276,24 +277,24 @@ def _model_lines(name: str, model: "FittedModel") -> list[str]:
         f"target {training.target or 'none'}, threads {training.threads or 'not recorded'}",
     ]
     if summary is None:
-        lines.append("training  none: no column varies")
+        lines.append("training  none: all columns are constant or ids")
     else:
         loss = summary.valid_loss
         valid = "" if loss is None else f", validation loss {loss:.4f} nats per cell"
         finish = summary.finish_steps
-        then = f", then {finish:,} steps with all rows" if finish else ""
+        then = f", then {finish:,} steps on all rows" if finish else ""
         lines.append(
             f"training  {summary.steps:,} steps in {summary.seconds:.0f} s, "
             f"{STOPPED[summary.stopped]}, weights of step {summary.best_step:,}{valid}{then}"
         )
     if card.codes_detector_auc is not None:
         lines.append(
-            f"codes     real rows, redrawn from their codes, score {card.codes_detector_auc:.2f} "
-            "on a detector (0.5 is best)"
+            "binning   a classifier tells real rows from rows with binned numbers: AUC "
+            f"{card.codes_detector_auc:.2f} (0.5 is best)"
         )
     if card.temperatures:
         listed = ", ".join(f"{column} {t:.3g}" for column, t in card.temperatures.items())
-        lines.append(f"sampling  at temperatures {listed}")
+        lines.append(f"sampling  with temperatures {listed}")
     versions = ", ".join(f"{package} {version}" for package, version in card.versions.items())
     return [*lines, f"versions  {versions}"]
 

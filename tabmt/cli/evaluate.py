@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ABOVE_MAX_RISK = 1  # exit code
+MAX_RISK = (
+    'exit with code 1 unless the verdict is "safe by these tests" and the upper confidence limit '
+    "of every attack's risk is at most this (0 to 1)"
+)
 
 
 @click.command()
@@ -28,8 +32,8 @@ ABOVE_MAX_RISK = 1  # exit code
 @file_option("--train", required=True, help="real table on which the generator was trained")
 @file_option(
     "--test",
-    help="real rows that the generator has not seen  [default: some of --train; scores then look "
-    "better than they are]",
+    help="test rows: real rows that the generator has not seen  [default: some of --train; scores "
+    "then look better than they are]",
 )
 @file_option("--valid", help="real rows for CatBoost's early stopping  [default: some of --train]")
 @click.option("--target", help="column to predict, for ML efficiency")
@@ -39,24 +43,25 @@ ABOVE_MAX_RISK = 1  # exit code
 @click.option(
     "--paper",
     is_flag=True,
-    help="ML efficiency as in the paper: 50 models on 40 times the training rows, slow",
+    help="the paper's protocol for ML efficiency: 50 CatBoost models; SYNTHETIC must have at least "
+    "40 times as many rows as --train (slow)",
 )
 @file_option(
     "--embed",
     metavar="MODEL",
-    help="compute precision and recall of all tables in the embedding of this model",
+    help="compute precision and recall (how realistic SYNTHETIC is, and how much of the real rows "
+    "it covers) on embeddings from this model",
 )
 @file_option(
     "--model",
     metavar="MODEL",
-    help="model that made the rows, if it is shared too: its likelihood is then used for an attack",
+    help="model that generated the rows, if you share it too; an attack then uses its likelihood",
 )
 @click.option(
     "--max-risk",
     type=float,
     metavar="RISK",
-    help="highest risk of an attack, 0 to 1, with which the rows pass; otherwise the exit code is "
-    "1 (needs --test)",
+    help=f"{MAX_RISK}; needs --test",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="random seed of the metrics")
 @file_option("--json", "json_file", help="write all scores to this file")
@@ -67,7 +72,11 @@ ABOVE_MAX_RISK = 1  # exit code
     metavar="FOLDER",
     help="write correlation_errors.svg and, with --embed, manifold.svg into this folder",
 )
-@file_option("--front", "front_file", help="front of `tabmt pareto search` to add to the report")
+@file_option(
+    "--front",
+    "front_file",
+    help="Pareto front file, as written by `tabmt pareto search`, to show in the report",
+)
 @force_option
 def evaluate(
     synthetic: tuple[str, ...],
@@ -91,10 +100,10 @@ def evaluate(
 ) -> None:
     """Compare SYNTHETIC tables with real ones.
 
-    Measures how good and how private they are. They may come from any generator. With --test, every
-    score is shown beside that of real rows which the generator has not seen, and attacks have a
-    control. The verdict on privacy is "safe by these tests", "do not share" or "these rows cannot
-    decide it".
+    Measures how good and how private they are. They may come from any generator. Each score is
+    shown next to the score of real rows. With --test, privacy attacks are run on training rows and,
+    for comparison, on test rows. The verdict on privacy is "safe by these tests", "do not share" or
+    "undecided by these tests".
 
     \b
     Examples:

@@ -44,7 +44,7 @@ def schema(
 
     The result is JSON. Edit it and pass it to `fit --schema`; entries that you do not change may be
     left out. Relations that were found are under `rules`: remove those that should not hold in
-    generated rows. The settings are those of `fit`.
+    generated rows. The settings from --missing to --protect have the same meaning as in `fit`.
 
     \b
     Example:
@@ -77,7 +77,7 @@ def schema(
     is_flag=True,
     cls=GroupedOption,
     group="Output",
-    help="finish an interrupted fit that wrote to the same --output",
+    help="resume an interrupted fit from its checkpoint, which is beside --output",
 )
 @file_option(
     "--schema",
@@ -91,7 +91,7 @@ def schema(
     "start",
     cls=GroupedOption,
     group="Data",
-    help="model whose weights, schema and network are the start for training on TABLE",
+    help="model to continue training from; its schema and network are kept",
 )
 @file_option(
     "--config",
@@ -108,14 +108,15 @@ def schema(
     show_default=True,
     cls=GroupedOption,
     group="Training",
-    help="random seed; fits are repeatable if --threads is set and --minutes is not",
+    help="random seed; fits are reproducible if --threads is set and --minutes is not",
 )
 @file_option(
     "--store",
     metavar="FOLDER",
     cls=GroupedOption,
     group="Data",
-    help="folder that keeps the encoded table for the next fit, if it does not fit in memory",
+    help="folder in which the encoded table is kept for later fits; used only if TABLE is larger "
+    "than memory",
 )
 @engine_option(
     "where to encode a table that does not fit in memory", cls=GroupedOption, group="Hardware"
@@ -141,12 +142,12 @@ def fit(
     force: bool,
     **settings: Any,
 ) -> None:
-    """Learn TABLE and write a model.
+    """Fit a model to TABLE and write it to a file.
 
     TABLE is a CSV, Parquet or Arrow file, a folder of such files, or a pattern such as
     'months/*.csv'. Training ends after --steps or --minutes, or earlier when the validation loss no
-    longer improves. Options given here override those in --config. Checkpoints are saved on the
-    way: if the command is interrupted, run it again with --resume.
+    longer improves. Options given here override those in --config. Checkpoints are saved
+    during training: if the command is interrupted, run it again with --resume.
 
     \b
     Example:
@@ -180,7 +181,7 @@ def fit(
                 )
         except KeyboardInterrupt as error:
             if checkpoint.exists():
-                log.warning("Interrupted; run the same command with --resume to continue.")
+                log.warning("Interrupted; run the same command with --resume.")
             raise SystemExit(exit_code(error)) from None
         if is_main:  # of several processes, one writes
             model.save(target, force=force)
@@ -196,11 +197,11 @@ def _model_name(table: str) -> str:
 
 def _check_checkpoint(checkpoint: Path, resume: bool) -> None:
     if resume and not checkpoint.exists():
-        raise UserError(f"There is no checkpoint to resume from: no file {str(checkpoint)!r}.")
+        raise UserError(f"There is no checkpoint {str(checkpoint)!r} to resume from.")
     if checkpoint.exists() and not resume:
         raise UserError(
-            f"There is a checkpoint of an unfinished fit, {str(checkpoint)!r}. Continue it with "
-            "--resume, or delete the file to start again."
+            f"There is a checkpoint of an interrupted fit, {str(checkpoint)!r}. Use --resume, or "
+            "delete the file to start again."
         )
 
 
@@ -211,16 +212,16 @@ def _check_checkpoint(checkpoint: Path, resume: bool) -> None:
     "--scan",
     "table",
     metavar="TABLE",
-    help="search the file for values of TABLE that too few rows hold; the exit code is 1 if there "
-    "are any",
+    help="search the file for values of TABLE that occur in too few rows; the exit code is 1 if "
+    "there are any",
 )
 @click.option(
     "--protect",
     type=click.IntRange(min=2),
-    help="with --scan: values that fewer rows hold are searched  [default: as MODEL was fitted]",
+    help="with --scan: search for values in fewer rows than this  [default: as MODEL was fitted]",
 )
 def info(model: str, as_json: bool, table: str | None, protect: int | None) -> None:
-    """Show what MODEL knows, and which real values it holds.
+    """Describe MODEL and the real values in its file.
 
     \b
     Examples:

@@ -1,9 +1,8 @@
-"""The `tabmt` command and what holds for all its commands.
+"""The `tabmt` command, and what all its commands have in common.
 
 Data goes to standard output, messages to standard error. Exit codes: 0 success, 2 a mistake of the
 user (one sentence), 130 interrupted, 143 terminated, 1 a risk above `--max-risk`, or a bug
-(with traceback). Everything heavy is imported inside the commands, so that `--help` answers at
-once.
+(with traceback). Slow imports are inside the commands, so that `--help` answers at once.
 """
 
 import logging
@@ -31,13 +30,13 @@ def _terminate(*_: Any) -> NoReturn:
 
 
 @click.group(cls=Commands)
-@click.version_option(package_name="tabmt")
+@click.version_option(package_name="tabmt", help="show the version and exit")
 @click.option("--quiet", "-q", is_flag=True, help="show only warnings and errors")
 def main(quiet: bool) -> None:
-    """Learn a table, generate rows like it.
+    """Fit a model to a table and generate rows like it.
 
     \b
-    Start with all of it at once, or step by step:
+    Start with all steps at once, or go step by step:
       tabmt synthesize people.csv
       tabmt fit train.csv -o people.tabmt
       tabmt sample people.tabmt -n 1000 -o synthetic.csv
@@ -73,3 +72,14 @@ for command in (
     tune,
 ):
     main.add_command(command)
+
+
+def _help_in_one_style(command: click.Command) -> None:
+    """Say what --help does in the style of the other options, which begin with a small letter."""
+    click.help_option(help="show this help and exit")(command)
+    if isinstance(command, click.Group):
+        for one in command.commands.values():
+            _help_in_one_style(one)
+
+
+_help_in_one_style(main)

@@ -28,6 +28,7 @@ NO_MEMORY = (
     "There is not enough memory; use fewer rows or columns, a smaller batch_size or width, or a "
     "machine with more memory."
 )
+SEVERAL_TIMES = "can be given several times"
 MOST_CONFIG = 2**20  # bytes of a file of settings
 OTHER_SUFFIXES = (".json", ".toml", ".trials", ".svg", ".png", ".html")  # of files besides models
 
@@ -124,22 +125,37 @@ def options_from(*config_classes: type[Any], only: Collection[str] = ()) -> Call
 
 def _option(item: dataclasses.Field[Any]) -> Callable[[Any], Any]:
     rule = item.metadata
-    auto = rule.get("auto", False)
-    default = None if auto else item.default
-    settings: dict[str, Any] = {"help": rule["help"], "default": default}
+    default = None if rule.get("auto") else item.default
+    settings: dict[str, Any] = {"help": _help(item), "default": default}
     if "group" in rule:
         settings |= {"cls": GroupedOption, "group": rule["group"]}
     if "flag" in rule:
         return click.option(rule["flag"], item.name, show_default=True, **settings)
     if rule.get("multiple"):
-        settings |= {"multiple": True, "default": (), "help": f"{rule['help']}; repeatable"}
+        settings |= {"multiple": True, "default": ()}
     elif "choices" in rule:
         settings["type"] = click.Choice(rule["choices"])
     else:
         settings["type"] = rule.get("type", type(item.default))
-    show = "chosen for the table" if auto else settings["default"] not in (None, ())
+    show = settings["default"] not in (None, ())
     flag = f"--{item.name.replace('_', '-')}"
     return click.option(flag, item.name, show_default=show, metavar=rule.get("metavar"), **settings)
+
+
+def _help(item: dataclasses.Field[Any]) -> str:
+    """The help text of an option on the command line."""
+    rule = item.metadata
+    about, opening, default = rule["help"].partition("  [default: ")
+    parts = [about]
+    if "off" in rule:
+        parts.append(f"with {rule['flag'].partition('/')[2]}, {rule['off']}")
+    if "typed" in rule:
+        parts.append(rule["typed"])
+    if rule.get("multiple"):
+        parts.append(SEVERAL_TIMES)
+    if rule.get("auto"):
+        opening, default = "  [default: ", "depends on the table]"
+    return f"{'; '.join(parts)}{opening}{default}"
 
 
 def file_option(*names: str, metavar: str = "FILE", **settings: Any) -> Callable[[Any], Any]:
@@ -204,7 +220,8 @@ def model_to_write(output: str) -> Path:
     target = Path(output)
     if target.name.lower().endswith((*SUFFIXES, *OTHER_SUFFIXES)):
         raise UserError(
-            f"{output!r} has the extension of another file format; call the model NAME.tabmt."
+            f"{output!r} has the extension of another file format; a model file should be named "
+            "NAME.tabmt."
         )
     return target
 
@@ -213,7 +230,7 @@ def model_to_write(output: str) -> Path:
 
 
 def parse_draw_options(options: dict[str, Any], names: list[str]) -> dict[str, Any]:
-    """The options of drawing as the library takes them; `names` are the model's columns."""
+    """The options of generation as the library takes them; `names` are the model's columns."""
     parsed = {**options, "temperature": parse_temperatures(options["temperature"], names)}
     if "where" in options:
         parsed["where"] = options["where"] or None

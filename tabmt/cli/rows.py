@@ -11,6 +11,7 @@ import click
 
 from tabmt.cli.console import report_files, report_rows
 from tabmt.cli.options import (
+    SEVERAL_TIMES,
     engine_option,
     file_option,
     force_option,
@@ -112,9 +113,9 @@ def sample(
 ) -> None:
     """Generate new rows from MODEL.
 
-    With an output that ends with a slash, the rows are written as Parquet files of a million rows
-    each; this needs --seed. If it is interrupted, run the same command again: finished files are
-    kept.
+    If the output ends with a slash, the rows are written to a folder of Parquet files of a million
+    rows each; this needs --seed. If it is interrupted, run the same command again: finished files
+    are kept.
 
     \b
     Examples:
@@ -125,7 +126,7 @@ def sample(
     is_folder = _is_folder(output, engine)
     if is_folder and options["seed"] is None:
         raise UserError(
-            "A folder of files needs --seed, so that an interrupted command can be continued."
+            "A folder of files needs --seed, so that an interrupted command can be resumed."
         )
     if is_folder:
         check_outputs([], [model], folders=[output])
@@ -158,7 +159,7 @@ def complete(
     force: bool,
     **options: Any,
 ) -> None:
-    """Generate the rest of partly given rows.
+    """Fill in rows of which only some cells are given.
 
     Missing cells of TABLE, and columns that it does not have, are generated; known cells stay as
     they are. A cell may be generated as missing: use --no-missing, or `tabmt impute`, to fill every
@@ -205,10 +206,9 @@ def like(
     force: bool,
     **options: Any,
 ) -> None:
-    """Generate rows like those of TABLE.
+    """Keep some cells of each row and generate the others.
 
-    Some cells of each row are kept, the others are generated. If --rows is more than TABLE has, its
-    rows are used repeatedly.
+    If --rows is more than TABLE has, its rows are used repeatedly.
 
     \b
     Example:
@@ -243,7 +243,7 @@ def like(
     type=click.IntRange(min=1),
     help="write this many tables, NAME.1.csv and so on, for multiple imputation",
 )
-@click.option("--column", "columns", multiple=True, help="fill only this column; repeatable")
+@click.option("--column", "columns", multiple=True, help=f"fill only this column; {SEVERAL_TIMES}")
 @click.option("--seed", type=int, default=0, show_default=True, help=SEED)
 @threads_option
 @engine_option("where to generate the files of an output folder")
@@ -264,9 +264,9 @@ def impute(
 ) -> None:
     """Fill the missing values of TABLE.
 
-    Every known cell stays as it is. TABLE may be a file, a folder of files or a pattern. With an
-    output that ends with a slash, Parquet files are written. If that is interrupted, run the same
-    command again: finished files are kept.
+    Every known cell stays as it is. TABLE may be a file, a folder of files or a pattern. If the
+    output ends with a slash, a folder of Parquet files is written. If that is interrupted, run the
+    same command again: finished files are kept.
 
     \b
     Examples:

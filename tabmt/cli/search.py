@@ -52,7 +52,7 @@ def shared_options(command: Any) -> Any:
                 help="file or database URL in which trials are stored; use it again to resume "
                 "[default: NAME.trials beside the output]",
             ),
-            click.option("--study", help="name of this search, if --storage holds several"),
+            click.option("--study", help="name of this search, if --storage contains several"),
             click.option(
                 "--workers", type=COUNT, help="number of worker processes  [default: one per core]"
             ),
@@ -69,14 +69,14 @@ def shared_options(command: Any) -> Any:
 
 @click.group()
 def pareto() -> None:
-    """Balance privacy and quality by temperatures."""
+    """Search temperatures that trade quality for privacy."""
 
 
 @pareto.command()
 @click.argument("model")
 @file_option("--train", required=True, help="table on which MODEL was fitted")
-@file_option("--valid", required=True, help="real rows that MODEL has not seen")
-@file_option("--test", help="real rows for the final scores only  [default: half of --valid]")
+@file_option("--valid", required=True, help="validation rows: real rows that MODEL has not seen")
+@file_option("--test", help="test rows, for the final scores only  [default: half of --valid]")
 @file_option("--output", "-o", required=True, help="front to write, NAME.json")
 @click.option("--trials", type=COUNT, default=100, show_default=True, help="number of trials")
 @click.option("--minutes", type=MINUTES, help="minutes after which no further trial is started")
@@ -203,7 +203,7 @@ def apply(
     """Write MODEL with the temperatures of a point of FRONT.
 
     `tabmt sample` then uses these temperatures by default. Give exactly one of --quality,
-    --quality-loss, --privacy and --point. Of scores for which lower is better (detector, closer,
+    --quality-loss, --privacy and --point. For scores that are better if lower (detector, closer,
     attack), the value is an upper bound.
 
     \b
@@ -222,7 +222,7 @@ def apply(
     )
     private = loaded.with_temperatures(chosen.temperatures)
     if loaded_front.search["model"] != model_fingerprint(loaded.model_):
-        log.warning("The front belongs to another fit of the model: its scores may not hold.")
+        log.warning("The front belongs to another fit of the model, so its scores may be wrong.")
     private.save(target, force=force)
     log.info(
         "%s: %s %s, %s %s on validation rows; %s, %s on test rows, which were not used to choose",
@@ -242,7 +242,7 @@ def apply(
 @file_option("--output", "-o", help="write a picture: NAME.svg, NAME.png or NAME.html")
 @force_option
 def show(front: str, output: str | None, force: bool) -> None:
-    """Show the points of FRONT, or draw them.
+    """Show the points of FRONT, or plot them.
 
     \b
     Example:
@@ -310,7 +310,7 @@ def tune(
     force: bool,
     **options: Any,
 ) -> None:
-    """Search for the best settings for TABLE and fit them.
+    """Find the best settings for TABLE and fit a model.
 
     Writes the model, NAME.toml with its settings (for `fit --config`) and NAME.svg with the
     importance of each setting. If the command is interrupted, run it again: finished trials are
@@ -353,7 +353,7 @@ def tune(
         write_text(picture, importance_picture(tuned.importances))
         log.info("wrote %s", picture)
     else:
-        log.info("too few trials were completed for the importance of settings: no picture")
+        log.info("too few trials were completed to compute the importance of settings; no picture")
     model = TabMT(seed=options["seed"], **tuned.best.settings)
     model.fit(table, schema=options["schema"]).save(target, force=force)
     log.info("wrote %s", target)
@@ -372,7 +372,7 @@ def _resumable(storage: str) -> Iterator[None]:
         from tabmt.search.trial_storage import without_password
 
         log.warning(
-            "Interrupted; run the same command to continue with the trials in %s.",
+            "Interrupted; run the same command to resume with the trials in %s.",
             without_password(storage),
         )
         raise SystemExit(exit_code(error)) from None

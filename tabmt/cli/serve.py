@@ -26,14 +26,14 @@ from tabmt.errors import not_installed
     "--browser/--no-browser",
     default=True,
     show_default=True,
-    help="open the page in a browser, or only print its address",
+    help="open the page in a browser; with --no-browser, only print its address",
 )
 def serve(models: tuple[str, ...], folder: str, port: int | None, browser: bool) -> None:
-    """Open a page to learn tables and generate rows.
+    """Open a page to fit models and generate rows.
 
-    The page, and an HTTP API below it, can be reached from this machine only, with the token in
+    The page, and the HTTP API behind it, can be reached from this machine only, with the token in
     the printed address. A MODEL is a model file, or a folder that `tabmt synthesize` has written.
-    Nothing is sent anywhere; a job that is running when the command ends can be resumed.
+    Nothing is sent anywhere. A job that is running when the command ends can be resumed later.
 
     \b
     Examples:

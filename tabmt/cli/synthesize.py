@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tabmt.cli.console import show_table, stage_progress
-from tabmt.cli.evaluate import ABOVE_MAX_RISK
+from tabmt.cli.evaluate import ABOVE_MAX_RISK, MAX_RISK
 from tabmt.cli.options import exit_code, file_option, given_on_command_line, options_from
 from tabmt.config import CodecConfig, TrainConfig
 from tabmt.printable import printable
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FORCE = "start again if the folder has other results or files; files of the same names are replaced"
+FORCE = (
+    "start again and overwrite earlier results, and other files of the same names, in the folder; "
+    "all other files are kept"
+)
 
 
 @click.command()
@@ -42,8 +45,7 @@ FORCE = "start again if the folder has other results or files; files of the same
     "--max-risk",
     type=float,
     metavar="RISK",
-    help="highest risk of an attack, 0 to 1, with which the rows pass; otherwise the exit code is "
-    "1",
+    help=MAX_RISK,
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="random seed of all steps")
 @options_from(TrainConfig, only=("target", "minutes", "steps", "threads"))
@@ -60,12 +62,12 @@ def synthesize(
     force: bool,
     **settings: Any,
 ) -> None:
-    """Learn TABLE, generate rows like it and evaluate them.
+    """Fit a model to TABLE, generate rows and evaluate them.
 
-    Keeps some rows of TABLE as test rows, fits the others, generates rows, attacks them, and leaves
-    a folder with the model, the synthetic rows in the format of TABLE, a report, and README.txt,
-    which says what is what and how to repeat each step. If it is interrupted, run the same command
-    again: it continues. TABLE must fit in memory.
+    Sets some rows of TABLE aside as test rows, fits a model to the others, generates rows, runs
+    privacy attacks on them, and writes a folder with the model, the synthetic rows in the format of
+    TABLE, a report, and README.txt, which describes the files and how to repeat each step. If the
+    command is interrupted, run it again to resume. TABLE must fit in memory.
 
     \b
     Examples:
@@ -76,7 +78,9 @@ def synthesize(
     result = _synthesize(table, output, rows=rows, schema=schema, max_risk=max_risk, seed=seed,
                          target=target, force=force, **given)  # fmt: skip
     _show(result)
-    click.echo(f"The rows are {result.synthetic}; {result.readme.name} beside it says the rest.")
+    click.echo(
+        f"The rows are in {result.synthetic}; {result.readme.name} there describes the rest."
+    )
     if result.evaluation.privacy.passed is False:
         click.get_current_context().exit(ABOVE_MAX_RISK)
 
@@ -90,7 +94,7 @@ def _synthesize(table: str, folder: str | None, **options: Any) -> "Synthesis":
         with stage_progress(STAGES) as progress:
             return synthesize(table, folder, progress=progress, **options)
     except KeyboardInterrupt as error:
-        log.warning("Interrupted; run the same command again to continue.")
+        log.warning("Interrupted; run the same command again to resume.")
         raise SystemExit(exit_code(error)) from None
     finally:
         logging.getLogger("tabmt.evaluation").setLevel(logging.NOTSET)
@@ -98,7 +102,7 @@ def _synthesize(table: str, folder: str | None, **options: Any) -> "Synthesis":
 
 def _show(result: "Synthesis") -> None:
     click.echo(printable("\n".join(result.verdict), keep="\n"))
-    click.echo(f"The report is {result.report}; the model and the rows are beside it.")
+    click.echo(f"The report is {result.report}; the model and the rows are in the same folder.")
 
 
 @click.command()
@@ -114,11 +118,11 @@ def _show(result: "Synthesis") -> None:
 @click.option("--seed", type=int, default=0, show_default=True, help="random seed")
 @click.option("--force", is_flag=True, help=FORCE)
 def demo(output: str, minutes: float, seed: int, force: bool) -> None:
-    """Synthesize an embedded real table.
+    """Run `synthesize` on the bundled penguins table.
 
-    This is `tabmt synthesize` for a table of 344 penguins, which also shows both tables side by
-    side. A random quarter of the penguins is kept as test rows: too few for the verdict "safe by
-    these tests", but with more of them too few would be left to learn from.
+    The table has 344 penguins. The command also shows real and synthetic rows side by side. A
+    random quarter of the penguins is set aside as test rows. These are too few for the verdict
+    "safe by these tests", but more test rows would leave too few for training.
 
     \b
     Example:

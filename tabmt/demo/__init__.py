@@ -17,7 +17,7 @@ MOST_CATEGORIES = 3
 
 
 def penguins() -> str:
-    """The path of the embedded table, a CSV file.
+    """The path of the bundled penguins table, a CSV file.
 
     Example:
         >>> model = TabMT(steps=100).fit(penguins())

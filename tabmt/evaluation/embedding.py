@@ -1,7 +1,7 @@
-"""What one fitted model says of the rows of any table: vectors, and how likely they are.
+"""Embeddings and log-likelihoods of the rows of any table, by one fitted model.
 
 As in the paper, precision and recall of all generators are computed in the embedding of the same
-model, which need not be one of them. The likelihood is for attacks on a model at hand.
+model, which need not be one of them. The likelihood is for attackers who have the model.
 """
 
 from collections.abc import Callable
@@ -72,9 +72,7 @@ class RowEmbedding:
         names = self.model.schema_.names
         absent = [name for name in used if name not in table.column_names]
         if absent:
-            raise UserError(
-                f"it has no column {absent[0]!r}. Give a model of a table with the same columns."
-            )
+            raise UserError(f"the table has no column {absent[0]!r}, which the model needs.")
         columns = {name: table.column(name) for name in names if name in table.column_names}
         empty = pa.nulls(table.num_rows)
         columns |= {name: empty for name in names if name not in columns and name not in used}

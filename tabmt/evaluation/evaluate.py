@@ -1,9 +1,10 @@
-"""All metrics of a synthetic table, each beside the score of fresh real rows.
+"""All metrics of a synthetic table, each with the score of fresh real rows as reference.
 
 Synthetic rows are compared with real *test* rows, which the generator has not seen; the reference
-of a metric is the same comparison with real *training* rows in place of the synthetic ones. Privacy
-is the other way round: synthetic rows against training rows, beside test rows against training
-rows. The main metrics also have the score of a table of shuffled columns (or of copies).
+of a metric is the same comparison with real *training* rows in place of the synthetic ones. For
+privacy, synthetic rows are compared with training rows, and the reference is test rows compared
+with training rows. The main metrics also have the score of a table of shuffled columns (or of
+copies).
 """
 
 import logging
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 TEST_SHARE = 0.2
 PAPER_SAMPLES, PAPER_MODELS, PAPER_MULTIPLE = 5, 10, 8
-MOST_ROWS = 100_000  # of synthetic rows, or as many as training rows: more tell no more
+MOST_ROWS = 100_000  # of synthetic rows, or as many as training rows: more rows add no precision
 MOST_BY_DISTANCE = 32_768  # rows whose distances to real ones are computed
 
 
@@ -42,9 +43,9 @@ def evaluate(synthetic: Any, train: Any, test: Any = None, **options: Any) -> Ev
 
     Options are those of `Evaluator.of`: `valid` rows for CatBoost's early stopping, the `target`
     column for ML efficiency, the `schema` that was fitted with, `rules`, `catboost_settings`, the
-    `paper`'s protocol of ML efficiency, a model (or its path) that shall `embed` the rows for
+    `paper`'s protocol of ML efficiency, a model (or its path) to `embed` the rows for
     precision and recall, the `model` (or its path) that made the rows, if an attacker may have it
-    too, the highest risk (`max_risk`, 0 to 1) with which the rows pass, and a `seed`.
+    too, the highest accepted risk (`max_risk`, 0 to 1), and a `seed`.
 
     Example:
         >>> scores = evaluate(synthetic, train, test, target="income")
@@ -65,7 +66,7 @@ class Metric:
     compute: Callable[[EncodedTable, EncodedTable, np.random.Generator], float]
     note: str = ""
     has_worst: bool = False  # whether shuffled columns are scored too
-    equal_rows: bool = False  # whether both tables must have the same number of rows
+    equal_rows: bool = False  # whether both tables must be reduced to the same number of rows
     by_distance: bool = False  # whether all rows are compared with all
     needs_missing: bool = False  # whether it is about missing values
 
@@ -85,7 +86,7 @@ def _precision(index: int) -> Callable[[EncodedTable, EncodedTable, np.random.Ge
 METRICS = (
     Metric(
         "detector_auc", "fidelity", "Detector (CatBoost AUC)", "lower", fidelity.mean_detector_auc,
-        "0.5: cannot be told from real rows; 1: always can", has_worst=True,
+        "0.5: synthetic rows cannot be told from real ones; 1: always can", has_worst=True,
     ),
     Metric(
         "logistic_detector_auc", "fidelity", "Detector (logistic AUC)", "lower",
@@ -94,7 +95,7 @@ METRICS = (
     Metric(
         "column_distance", "fidelity", "Column distance", "lower",
         lambda real, rows, rng: _mean(fidelity.column_distances(real, rows)),
-        "mean of Kolmogorov-Smirnov (numbers) and total variation (categories)",
+        "mean of the Kolmogorov-Smirnov distance (numbers) and total variation (categories)",
     ),
     Metric(
         "pair_distance", "fidelity", "Pair distance", "lower",
@@ -164,7 +165,7 @@ class EvaluatedTable:
 
 @dataclass(frozen=True)
 class RealTables:
-    """The real tables, and what was done for lack of one."""
+    """The real tables, and notes on what replaces a missing one."""
 
     schema: Schema
     train: pa.Table
@@ -205,7 +206,7 @@ class RealTables:
         rest, valid = _split(self.train, numpy_stream(seed, "validation rows"))
         self.notes.append(
             f"No validation table was given, so {valid.num_rows:,} of the training rows are used "
-            "for CatBoost's early stopping, and the other training rows give the reference."
+            "for CatBoost's early stopping, and the score of real rows is that of the others."
         )
         return rest, valid
 
@@ -303,7 +304,7 @@ class Evaluator:
 
     @cached_property
     def shuffled(self) -> EncodedTable:
-        """Training rows with every column shuffled by itself: right columns, no relations."""
+        """Training rows with each column shuffled independently: right columns, no relations."""
         rng = numpy_stream(self.seed, "shuffle")
         return EncodedTable(
             {name: rng.permutation(values) for name, values in self.train.numbers.items()},
@@ -330,7 +331,7 @@ class Evaluator:
     ) -> EvaluatedTable:
         """Every metric of one synthetic table. One that cannot be computed says why.
 
-        `on_progress` is called with the share of the work that is done and with what follows.
+        `on_progress` is called with the share of the work that is done and with the next metric.
         """
         on_progress(0.0, "ML efficiency")
         table = Dataset.open(synthetic).to_table()
@@ -394,7 +395,7 @@ class Evaluator:
             )
         if max(len(rows), len(self.test)) > MOST_BY_DISTANCE:
             notes.append(
-                f"Distances are those of at most {MOST_BY_DISTANCE:,} random rows of a table; for "
+                f"Distances use at most {MOST_BY_DISTANCE:,} random rows of a table; for "
                 "privacy they are to all training and test rows."
             )
         return notes
@@ -605,7 +606,7 @@ def _worst_attack(verdict: Privacy) -> Score:
     score = partial(Score, "worst_attack", "privacy", "Risk of the worst attack", "lower")
     attack = verdict.worst
     if attack is None:
-        return score(None, note="there are no rows that the generator has not seen")
+        return score(None, note="there are no test rows that the generator has not seen")
     interval = f"95 % interval {attack.risk_low:.3f} to {attack.risk_high:.3f}"
     return score(attack.risk, 0.0, 1.0, f"{attack.title}, {interval}")
 
@@ -629,8 +630,8 @@ def _check_max_risk(max_risk: Any, test: Any) -> None:
         raise UserError(f"max_risk is {max_risk!r}, but must be a number from 0 to 1.")
     if test is None:
         raise UserError(
-            "The risk is measured with rows that the generator has not seen, so max_risk needs a "
-            "test table."
+            "The risk is measured with test rows, which the generator has not seen, so max_risk "
+            "needs a test table."
         )
 
 

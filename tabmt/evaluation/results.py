@@ -1,4 +1,4 @@
-"""What an evaluation says: scores, each with the score of fresh real rows beside it."""
+"""The results of an evaluation: scores, each with the score of fresh real rows as reference."""
 
 import dataclasses
 import json
@@ -30,10 +30,10 @@ class Score:
 
 @dataclass(frozen=True)
 class Attack:
-    """What one attack finds out about training rows that it does not about control rows.
+    """What one attack finds out about training rows, but not about control rows.
 
     The risk is the share of training rows on which it succeeds beyond its success on control rows,
-    of those on which it could.
+    relative to the largest possible excess.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Attack:
     risk_high: float
     success: float  # share of the attacked training rows
     control_success: float
-    auc: float  # of telling training from control rows by it; 0.5 is a guess
+    auc: float  # of distinguishing training from control rows; 0.5 is a guess
     auc_low: float
     auc_high: float
     true_positives_1: float  # share of training rows found where 1 % of control rows are
@@ -55,12 +55,12 @@ class Attack:
 
 @dataclass(frozen=True)
 class PrivacyTest:
-    """One significance test. Its p-value is that of rows which know no single training row."""
+    """One significance test, of the hypothesis that the rows reveal no individual training row."""
 
     name: str
     finding: str
     p_value: float
-    limit: float  # the p-value from which on it is significant: the error rate over all tests
+    limit: float  # it is significant if its p-value is below: its share of the error rate
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class ExposedRows:
 
 @dataclass(frozen=True)
 class Privacy:
-    """The verdict on the privacy of a table, with the tests and attacks that it rests on."""
+    """The verdict on the privacy of a table, with the tests and attacks on which it is based."""
 
     outcome: Outcome
     reasons: tuple[str, ...]

@@ -2,8 +2,8 @@
 
 Three groups of tests: repeated rows, repeated identifiers, and attacks with test rows as a control.
 The promised error rate is divided among the groups and among the tests of each, so fresh real rows
-are called unsafe at most that often. Nothing is called safe without enough test rows: it must have
-been possible to find a leak.
+are called unsafe at most that often. Rows are called safe only if there are enough test rows to
+find a leak.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ FINDINGS = {  # attack -> what it means if it succeeds more often on training ro
     "nearest neighbour": "Training rows are recognised by their distance to the synthetic rows",
     "density ratio": "Training rows are recognised by the density of synthetic rows around them",
     "likelihood": "Training rows are recognised by their likelihood in the model",
-    "singling out": "What is true of a single synthetic row singles out training rows",
+    "singling out": "Properties of only one synthetic row single out training rows",
     "linkability": "Two parts of a training row are linked by the synthetic rows",
     "inference": "A column of a training row is inferred from its other columns",
 }
@@ -54,7 +54,7 @@ LogProb = Callable[[pa.Table, str], np.ndarray]
 
 @dataclass(frozen=True)
 class RealRows:
-    """What a verdict knows of the real rows, prepared once: both tables in random order."""
+    """The real rows as the tests need them, prepared once: both tables in random order."""
 
     train: EncodedTable
     control: EncodedTable | None  # None: there are no rows that the generator has not seen
@@ -67,7 +67,7 @@ class RealRows:
     def of(
         cls, encoder: MetricEncoder, train: pa.Table, test: pa.Table | None, seed: int
     ) -> "RealRows":
-        for table in (train, test):  # a category is a category, whichever real table has it
+        for table in (train, test):  # categories of either real table are distinguished
             if table is not None:
                 encoder = encoder.with_categories_of(table)
         train = _shuffled(train, "training", seed)
@@ -99,7 +99,7 @@ class RealRows:
 
     @cached_property
     def ratios(self) -> tuple[np.ndarray, np.ndarray]:
-        """How close training rows come to single other ones, and test rows to training rows."""
+        """The closeness ratios of training rows to the other ones, and of test rows to them."""
         some = _first(self.train, MOST_COMPARED)
         own = repeated_rows.closeness_ratios(some, self.train, same=True)
         if self.control is None:
@@ -145,7 +145,7 @@ def privacy_verdict(
         exposed=_most_exposed(real, guesses),
     )
     if not significant:
-        # Rows that are repeated are mentioned even if they are so by chance.
+        # Repeated rows are mentioned even if their number may be due to chance.
         repeated = [t.finding for t in tests if t.name == "copies" and t.p_value < 1]
         obstacle = _obstacle(real, needed)
         privacy = dataclasses.replace(
@@ -161,8 +161,8 @@ def _obstacle(real: RealRows, needed: int) -> str | None:
     ask = f"Give at least {needed:,} test rows that the generator has not seen."
     if real.seen_share > MOST_SEEN:
         return (
-            f"{real.seen_share:.0%} of the test rows are training rows too, so they cannot serve "
-            f"as a control. {ask}"
+            f"{real.seen_share:.0%} of the test rows are training rows too, so attacks cannot be "
+            f"compared with them. {ask}"
         )
     if real.control is None:
         return f"There are no test rows to compare with. {ask}"
@@ -175,7 +175,7 @@ def _obstacle(real: RealRows, needed: int) -> str | None:
 
 
 def _within_budget(privacy: Privacy, max_risk: float | None) -> Privacy:
-    """With the decision whether the risk is within a limit: all of its confidence intervals."""
+    """Add whether the risk passes: the verdict is safe, and no interval exceeds the limit."""
     if max_risk is None:
         return privacy
     highest = max((attack.risk_high for attack in privacy.attacks), default=1.0)
@@ -187,19 +187,19 @@ def _within_budget(privacy: Privacy, max_risk: float | None) -> Privacy:
 
 
 def _repeated_row_tests(real: RealRows, rows: EncodedTable, some: EncodedTable) -> Tests:
-    log.info("looking for repeated rows")
+    log.info("searching for repeated rows")
     every = repeated_rows.exact_copies(rows, real.train, real.control)
     exposed = repeated_rows.exact_copies(rows, real.train, real.control, real.exposed)
     tests = {
         "copies": (
-            f"{_are(every.found, 'training row')} repeated exactly; chance would repeat "
+            f"{_are(every.found, 'training row')} repeated exactly; expected by chance: "
             f"{_about(every.expected)}.",
             every.p_value,
         ),
         "copies of exposed rows": (
             f"{_are(exposed.found, 'training row')} repeated exactly that "
             f"{'has' if exposed.found == 1 else 'have'} a rare category or an extreme number; "
-            f"chance would repeat {_about(exposed.expected)}.",
+            f"expected by chance: {_about(exposed.expected)}.",
             exposed.p_value,
         ),
     }
@@ -207,7 +207,7 @@ def _repeated_row_tests(real: RealRows, rows: EncodedTable, some: EncodedTable) 
     close = repeated_rows.unusually_close(ratios, *real.ratios)
     finding = (
         f"{close.found:,} of {close.rows:,} rows look like copies with noise: much closer to one "
-        f"training row than to any other. Chance would have {_about(close.expected)}."
+        f"training row than to any other. Expected by chance: {_about(close.expected)}."
     )
     for share in repeated_rows.NEAR_SHARES:
         near = repeated_rows.near_copies(ratios, *real.ratios, share)
@@ -235,8 +235,8 @@ def _id_tests(real: RealRows, table: pa.Table) -> Tests:
             continue
         found = repeated_rows.repeated_ids(name, words, values)
         tests[f"identifiers: {name}"] = (
-            f"{found.found:,} of {found.ids:,} values of the id column {name!r} are those of "
-            f"training rows; chance would have {_about(found.expected)}.",
+            f"{found.found:,} of {found.ids:,} values of the id column {name!r} also occur in "
+            f"training rows; expected by chance: {_about(found.expected)}.",
             found.p_value,
         )
     return tests
@@ -251,7 +251,7 @@ def _words(table: pa.Table, schema: Schema, name: str) -> list[str]:
 def _attack(real: RealRows, rows: EncodedTable, log_prob: LogProb | None) -> list[Guesses]:
     if real.control is None:
         return []
-    log.info("attacking")
+    log.info("running privacy attacks")
     attacked = AttackedRows(rows, real.train, real.control, real.seed, MOST_ATTACKED)
     found = attacks.all_attacks(attacked)
     if log_prob is not None:
@@ -268,11 +268,11 @@ def _attack_tests(guesses: Guesses) -> Tests:
     result = guesses.result()
     finding = (
         f"{FINDINGS[result.name]}: {result.success:.1%} of training rows, but only "
-        f"{result.control_success:.1%} of other real rows (AUC {result.auc:.3f})."
+        f"{result.control_success:.1%} of test rows (AUC {result.auc:.3f})."
     )
     if guesses.predicates is not None:
         finding = (
-            f"{FINDINGS[result.name]}: {result.success:.1%} of predicates, where chance explains "
+            f"{FINDINGS[result.name]}: {result.success:.1%} of predicates; expected by chance: "
             f"{result.control_success:.1%}."
         )
     return {name: (finding, p_value) for name, p_value in guesses.p_values().items()}
@@ -319,7 +319,7 @@ def _most_exposed(real: RealRows, guesses: list[Guesses]) -> ExposedRows | None:
             count = int(real.kinds[0][kind].sum())
             interval = (result.risk, result.risk_low, result.risk_high)
             found.append(ExposedRows(kind, count, *interval, one.name))
-    # Of a kind with few rows the risk itself may be luck.
+    # In a kind with few rows the risk itself may be due to chance.
     return max(found, key=lambda exposed: (exposed.risk_low, exposed.risk), default=None)
 
 

@@ -1,6 +1,6 @@
-"""A sampler for Optuna that knows what temperatures do: they cost quality where a column matters.
+"""A sampler for Optuna with a model of temperatures: they cost quality where a column matters.
 
-NSGA-II knows nothing of the columns and forgets old trials. Here two Gaussian processes learn
+NSGA-II has no information on the columns and forgets old trials. Here two Gaussian processes learn
 privacy and quality from all trials so far, as functions of the mean temperature, of the mean
 temperature of the columns that predict the target, and of each column alone. Of some candidates,
 most of them near the front, the next trial is the one that is expected to add most to the area

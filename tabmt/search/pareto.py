@@ -1,11 +1,11 @@
-"""The privacy dial: a temperature for each column, searched for privacy against quality.
+"""Search for a temperature for each column that balances privacy and quality.
 
-One fitted model, many tables: each trial draws a table at its own temperatures and scores it twice.
-The search uses training and validation rows. Because a search also selects what was lucky, the best
-points are scored again on fresh samples: on validation rows, to choose one by, and on test rows, to
-evaluate the choice.
-PAPER-DIFF pareto: the paper searches a linear interval, from nothing, on 8 times as many rows as
-there are training rows, with CatBoost as it is (`PAPER_PARETO` in config.py).
+One fitted model, many tables: each trial draws a table with its temperatures and scores it twice.
+The search uses training and validation rows. Because a search also selects scores that are high by
+chance, the best points are scored again on new samples: on validation rows, which are used to
+choose a point, and on test rows, which evaluate the choice.
+PAPER-DIFF pareto: the paper searches a linear interval, without initial trials, on 8 times as many
+rows as there are training rows, with unlimited CatBoost models (`PAPER_PARETO` in config.py).
 """
 
 import dataclasses
@@ -90,16 +90,16 @@ def pareto(
     """Search the temperatures of a fitted model for privacy against quality.
 
     `train` are the rows that the model was fitted on, `valid` and `test` rows that it has not seen;
-    without `test`, half of `valid` is set aside for the final scoring. A trial draws `rows` rows
-    (as many as there are training rows, at most 10,000), the final scoring `final_rows` (as many as
-    training rows); with a `multiplier`, both draw that many times the training rows. `scale` is
-    that of the temperatures from 0.5 to 5; with `uniform_first`, trials with one temperature for
-    all columns come first; `population` is that of NSGA-II (by default a quarter of the trials); a
-    `quick` trial has at most 300 trees and the distances of at most 5,000 rows. `PAPER_PARETO` in
-    tabmt.config has the paper's choices. `storage` is a file or the URL of a database in which
-    trials are stored: the same call continues with them. Searches that share a database have
-    different `study` names. `on_trial` is called with the scores so far, (trials, 2), and the
-    number of trials.
+    without `test`, half of `valid` is set aside for the final scoring. A trial generates `rows`
+    rows (as many as there are training rows, at most 10,000), the final scoring `final_rows` (as
+    many as training rows); with a `multiplier`, both generate that many times the training rows.
+    `scale` is that of the temperatures from 0.5 to 5; with `uniform_first`, trials with one
+    temperature for all columns come first; `population` is that of NSGA-II (by default a quarter of
+    the trials); a `quick` trial has at most 300 trees and the distances of at most 5,000 rows.
+    `PAPER_PARETO` in tabmt.config has the paper's choices. `storage` is a file or the URL of a
+    database in which trials are stored: the same call resumes with them. Searches that share a
+    database have different `study` names. `on_trial` is called with the scores so far, (trials, 2),
+    and the number of trials.
 
     Example:
         >>> front = pareto(model, train, valid, "income", trials=50)
@@ -248,8 +248,9 @@ class RealRows(NamedTuple):
             )
         if tables_fingerprint(self.test) == tables_fingerprint(self.valid):
             raise UserError(
-                "The test table is the validation table, by which points are chosen. Pass other "
-                "rows, or none: then half of the validation rows are set aside."
+                "The test and validation tables are the same, but validation rows are used to "
+                "choose a point. Pass another test table, or none to use half of the validation "
+                "rows."
             )
         for name, rows in (("validation", self.valid), ("test", self.test)):
             share = privacy.copies(rows, self.train)
@@ -401,12 +402,9 @@ class Scorers:
                 importances, scores[name] = efficiency.importances, efficiency.score
             if scorer.quality == "detector":
                 scores[name] = scorer.detector_auc(rows, scorer.train)
-        for name, value in scores.items():
-            if not np.isfinite(value):
-                raise UserError(
-                    f"The {name} of real rows is {value}: too few validation or test rows have a "
-                    f"{scorer.target!r}."
-                )
+        if not np.isfinite(list(scores.values())).all():
+            known = "" if scorer.target is None else f" with a known value of {scorer.target!r}"
+            raise UserError(f"Cannot score real rows: too few validation or test rows{known}.")
         if scorer.target is not None:
             importances = {**importances, scorer.target: max(importances.values(), default=0.0)}
         return RealScores(scores, importances)
@@ -564,7 +562,7 @@ class Search:
         params = {trial.number: trial.params for trial in trials}
         study = location.open()
         rows_name = "validation" if scorer.scored_on is scorer.valid else "test"
-        log.info("scoring %d points again, on fresh samples and %s rows", len(params), rows_name)
+        log.info("scoring %d points again, on new samples and %s rows", len(params), rows_name)
         report = _quarterly_report(len(params))
         for also_running in (False, True):  # finally also what another machine did not finish
             trial_storage.request_trials(study, "of", params, also_running=also_running)

@@ -94,7 +94,7 @@ class Front:
     search: dict[str, Any]  # how it was made
 
     def scores(self, points: Sequence[Point], rows: Literal["valid", "test"]) -> np.ndarray:
-        """(points, 2): privacy and quality of fresh samples, with signs so that higher is better;
+        """(points, 2): privacy and quality of new samples, with signs so that higher is better;
         -inf for points that failed."""
         pairs = [(getattr(p, f"{rows}_privacy"), getattr(p, f"{rows}_quality")) for p in points]
         signed = np.array(pairs, float).reshape(-1, 2) * signs(self.privacy, self.quality)
@@ -118,7 +118,7 @@ class Front:
         """The point of a number (from 1); the most private point of at least this quality, or at
         most this `quality_loss` worse than real rows; or the best point of at least this privacy.
 
-        Decides by fresh samples on validation rows, so that the scores on test rows stay fair.
+        Uses the scores of new samples on validation rows, so that test scores stay unbiased.
 
         Example:
             >>> front.choose(quality_loss=0.02)
@@ -130,7 +130,7 @@ class Front:
             "point": point,
         }
         if sum(value is not None for value in criteria.values()) != 1:
-            raise UserError(f"Choose a point by one of: {', '.join(criteria)}.")
+            raise UserError(f"Specify exactly one of: {', '.join(criteria)}.")
         if point is not None:
             if not 1 <= point <= len(self.points):
                 raise UserError(

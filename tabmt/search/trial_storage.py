@@ -1,7 +1,7 @@
-"""Optuna's studies, as both searches use them: where trials are stored, and which are left to do.
+"""Optuna's studies, as both searches use them: where trials are stored, and which remain.
 
-Several processes, and several machines, may share one storage. Nothing is lost when one of them
-dies: its unfinished trials are given up and, if they were requested, done again.
+Several processes, and several machines, may share one storage. If one of them dies, its unfinished
+trials are marked as failed and, if they were requested, repeated.
 """
 
 import logging
@@ -128,7 +128,7 @@ def claim(study: "Study", about: Mapping[str, Any], storage: str) -> None:
         if stored.get(name) != value:
             raise UserError(
                 f"The trials in {without_password(storage)!r} were made with {name} "
-                f"{stored.get(name)!r}, not {value!r}. Use the same value to continue, or "
+                f"{stored.get(name)!r}, not {value!r}. Use the same value to resume, or "
                 "another storage or study."
             )
 

@@ -1,7 +1,7 @@
 """Hyper-parameter search: each trial fits a model on training rows and is scored on validation
 rows.
 
-The first trial has the default settings, so a study says what tuning gained. Fits that are worse
+The first trial has the default settings, so a study shows the gain of tuning. Fits that are worse
 than most others at the same point are pruned.
 PAPER-DIFF tune: the paper does neither, and scores 8 times as many rows as there are training rows
 (`PAPER_TUNE` in config.py).
@@ -145,9 +145,9 @@ def tune(
     are stopped early; with `compare_defaults`, the defaults are scored too, and used if they are
     better with another seed; ML efficiency is that of `multiplier` times as many rows as there are
     training rows. `PAPER_METHOD` and `PAPER_TUNE` in tabmt.config are those of the paper. `storage`
-    is where trials are stored: the same
-    call continues with them. Searches that share a database have different `study` names.
-    `on_trial` is called with the scores so far, (trials,), and the number of trials.
+    is where trials are stored: the same call resumes with them. Searches that share a database have
+    different `study` names. `on_trial` is called with the scores so far, (trials,), and the number
+    of trials.
 
     Example:
         >>> tuned = tune(df, "income", trials=30)
@@ -191,7 +191,10 @@ def _fixed_settings(
 ) -> dict[str, Any]:
     """The settings that are not searched, checked."""
     if "seed" in fixed:
-        raise UserError("seed cannot be fixed: the best settings are fitted with another seed too.")
+        raise UserError(
+            "`seed` cannot be in `fixed`: the search fits with several seeds. Pass it as an "
+            "argument of tune() (--seed)."
+        )
     known = TabMT().get_params()
     for name in fixed:
         if name not in known:

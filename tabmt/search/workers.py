@@ -1,7 +1,7 @@
 """Worker processes that perform the trials of a study.
 
-Each worker asks the storage for a trial, performs it and tells the storage, so several machines can
-work on one study. What a trial does is up to the job.
+Each worker asks the storage for a trial, performs it and stores its result, so several machines can
+work on one study. The job defines what a trial does.
 """
 
 import ctypes
@@ -60,7 +60,7 @@ class WorkerRun:
     """What the workers of one start have to do."""
 
     job: Job
-    trials: int  # that the study shall have in all
+    trials: int  # in total, for the study
     finished: int  # that it had at the start
     until: float | None  # no trial begins later
     seed: int
@@ -223,7 +223,7 @@ def _perform(
     try:
         values = list(perform(trial))
         if not np.isfinite(values).all():
-            raise UserError(f"The scores are {values}: too few rows to evaluate or to learn from.")
+            raise UserError(f"The scores are not finite ({values}); there may be too few rows.")
     except optuna.TrialPruned:
         study.tell(trial, state=states.PRUNED)
     except UserError as error:

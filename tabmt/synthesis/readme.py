@@ -31,18 +31,18 @@ def readme_text(
         "",
         f"{folder.synthetic.name}: {rows['synthetic']:,} synthetic rows",
         f"{folder.report.name}: how good and how private they are, as a page for a browser",
-        f"{folder.scores.name}: the same scores for programs",
+        f"{folder.scores.name}: the scores of the report, for programs",
         f"{folder.model.name}: the model, which generates more rows",
-        f"{REAL_ROWS}/{folder.train.name}: {rows['train']:,} real rows, on which it was fitted",
-        f"{REAL_ROWS}/{folder.test.name}: {rows['test']:,} real rows that it has not seen, for the "
-        "evaluation",
-        f"{folder.arguments.name}: what was asked for, so that an interrupted run can continue",
+        f"{REAL_ROWS}/{folder.train.name}: {rows['train']:,} training rows (real), on which it was "
+        "fitted",
+        f"{REAL_ROWS}/{folder.test.name}: {rows['test']:,} test rows (real), which it has not seen",
+        f"{folder.arguments.name}: the arguments, so that an interrupted run can be resumed",
     ]
     if folder.schema.exists():
         lines.append(f"{folder.schema.name}: the schema that was given")
     lines += [
         "",
-        f"The folder {REAL_ROWS} holds REAL rows: do not share it with the rest.",
+        f"The folder {REAL_ROWS} contains REAL rows: do not share it with the other files.",
         "",
         "Commands",
         "--------",
@@ -55,7 +55,7 @@ def readme_text(
         "other steps give",
         "the same results with the same versions on the same kind of processor.",
         "",
-        "All steps at once, in the folder where it was run:",
+        "To repeat all steps at once, in the folder where the command was run:",
         "",
         f"    {whole_command(folder, arguments)}",
     ]

@@ -1,7 +1,7 @@
-"""The folder that `synthesize` fills: which files it has, and whether a run may go on in it.
+"""The folder that `synthesize` writes: its files, and whether a run may continue in it.
 
-`arguments.json` says what was asked for. A later run with the same arguments continues with the
-first stage whose files are not there; one with other arguments is refused.
+`arguments.json` contains the arguments. A later run with the same arguments continues with the
+first stage whose files are missing; a run with other arguments is refused.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ TABLE_IN_MEMORY = ".parquet"  # the format that keeps the types of a data frame
 
 @dataclass(frozen=True)
 class ResultsFolder:
-    """The paths of all that `synthesize` leaves."""
+    """The paths of all files that `synthesize` writes."""
 
     path: Path
     suffix: str  # of tables
@@ -129,5 +129,5 @@ class ResultsFolder:
 
 
 def _differing(before: Mapping[str, Any], arguments: Mapping[str, Any]) -> str | None:
-    """The first argument that is another one than before; None if all are the same."""
+    """The first argument that differs from the earlier run; None if all are the same."""
     return next((name for name in SAME if before.get(name) != arguments[name]), None)

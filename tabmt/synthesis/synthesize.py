@@ -1,7 +1,7 @@
 """One call from a table to synthetic rows and a verdict: split, fit, sample, evaluate.
 
-Each stage reads the files of the one before, as the commands in README.txt do, and leaves its own
-complete or not at all. So an interrupted run continues with the stage that it had reached.
+Each stage reads the files of the previous one, as the commands in README.txt do, and writes its own
+files completely or not at all. So an interrupted run continues with the stage that it had reached.
 """
 
 import contextlib
@@ -55,7 +55,7 @@ OnProgress = Callable[[str, float, Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class Synthesis:
-    """What `synthesize` has left in a folder, and the verdict on it."""
+    """The files that `synthesize` has written to a folder, and the verdict on the rows."""
 
     folder: Path
     model: Path
@@ -83,19 +83,19 @@ def synthesize(
     should_stop: Callable[[], bool] | None = None,
     **settings: Any,
 ) -> Synthesis:
-    """Learn a table, generate `rows` like it, and evaluate them, all in one folder.
+    """Fit a model to a table, generate `rows` like it, and evaluate them, all in one folder.
 
-    A fifth of the table, and at least 125 rows if that is no more than a quarter, is kept from the
-    model as test rows. The folder (`people-synthetic` for `people.csv`) then has `model.tabmt`,
+    A fifth of the table, and at least 125 rows if that is no more than a quarter, is set aside as
+    test rows. The folder (`people-synthetic` for `people.csv`) then contains `model.tabmt`,
     the synthetic rows in the format of the table (Parquet for a data frame), `report.html`,
     `evaluation.json`, `README.txt`, and in `real-rows` the training and test rows. There are as
     many synthetic rows as the table has, unless `rows` is given. Settings are those of `TabMT`.
 
-    An interrupted call continues when it is repeated with the same arguments; other arguments need
+    An interrupted call is resumed when it is repeated with the same arguments; other arguments need
     another folder, or `force`, which starts again. `progress` is called with the stage ("reading",
     "fitting", "sampling", "evaluating"), the share of it that is done, and details, such as `loss`
-    and `valid_loss` while fitting. If it raises `Cancelled`, the call ends and can be continued.
-    When `should_stop` returns True, the fit ends and the rest is done with what is learned so far.
+    and `valid_loss` while fitting. If it raises `Cancelled`, the call ends and can be resumed.
+    When `should_stop` returns True, the fit ends and the other stages use the model so far.
 
     Example:
         >>> result = synthesize("people.csv", target="income", minutes=5)
@@ -138,7 +138,7 @@ class Run:
     should_stop: Callable[[], bool] | None
 
     def all_stages(self, dataset: Dataset, *, goes_on: bool) -> Synthesis:
-        """Do what is not done yet. Once a stage is repeated, so are all that follow."""
+        """Run the stages that are not complete. All stages after a repeated one are repeated."""
         results = self.results
         done = goes_on and results.train.exists() and results.test.exists()
         if not done:
@@ -200,7 +200,7 @@ class Run:
         self.on_progress("fitting", 1.0, {})
 
     def _sample(self) -> None:
-        """From the model file, so that the rows are those of `tabmt sample`."""
+        """Sample from the model file, so that the rows are those of `tabmt sample`."""
         model, rows = TabMT.load(self.results.model), self.arguments["rows"]
         batches = model.sample_batches(rows, seed=self.arguments["seed"] + 1)
 
@@ -254,11 +254,11 @@ class Run:
 
 
 def number_of_test_rows(rows: int) -> int:
-    """How many rows of a table are kept as test rows."""
+    """How many rows of a table are set aside as test rows."""
     if rows < FEWEST_ROWS:
         raise UserError(
-            f"The table has {rows} row{'s' * (rows != 1)}, too few to learn from some and evaluate "
-            f"with others; it needs at least {FEWEST_ROWS}."
+            f"The table has {rows} row{'s' * (rows != 1)}, too few to train on some and test on "
+            f"others; it needs at least {FEWEST_ROWS}."
         )
     enough = min(ENOUGH_TEST_ROWS, round(MOST_TEST_SHARE * rows))
     return max(round(TEST_SHARE * rows), enough)
@@ -269,8 +269,8 @@ def split(table: pa.Table, seed: int) -> tuple[pa.Table, pa.Table]:
     count = number_of_test_rows(table.num_rows)
     if count < ENOUGH_TEST_ROWS:
         log.warning(
-            "The table has %s rows, of which %d are kept as test rows: too few for the verdict "
-            '"safe by these tests", which needs a table of %d rows.',
+            "The table has %s rows, of which %d are set aside as test rows: too few for the "
+            'verdict "safe by these tests", which needs a table of %d rows.',
             f"{table.num_rows:,}",
             count,
             round(ENOUGH_TEST_ROWS / MOST_TEST_SHARE),
@@ -292,7 +292,7 @@ def _results_folder(table: Any, folder: str | Path | None, dataset: Dataset) -> 
     if folder is not None:
         return ResultsFolder(Path(folder), suffix)
     if not isinstance(table, str | Path):
-        raise UserError("A table in memory has no name to call the results after; give a folder.")
+        raise UserError("Pass `folder`: its name can be derived only from the path of one table.")
     return ResultsFolder(Path(files.name_of_table(str(table)) + ENDING), suffix)
 
 
@@ -300,9 +300,9 @@ def _results_folder(table: Any, folder: str | Path | None, dataset: Dataset) -> 
 def _claimed(
     results: ResultsFolder, arguments: Mapping[str, Any], *, force: bool
 ) -> Iterator[bool]:
-    """Keep other runs away; yields whether this one goes on from an earlier one.
+    """Lock the folder; yields whether this run continues an earlier one.
 
-    If a new run is refused before it has learned anything, nothing of it is left.
+    If a new run is refused before its model is fitted, its files are removed.
     """
     is_new = not results.path.exists()
     make_folder(results.path)
@@ -337,7 +337,7 @@ def _content(dataset: Dataset) -> str:
 
 
 def _check_installed() -> None:
-    """See that all of it can be done: before the work, not after it."""
+    """Check that the packages of all stages are installed, before the work begins."""
     fidelity.catboost()
     charts.converter()
     environment()

@@ -8,6 +8,6 @@ privacy.py        how far is it from the training rows, and how many of them doe
 attacks.py        what does an attacker find out about training rows, but not about other real rows?
 repeated_rows.py  does it repeat training rows or ids beyond chance, also with noise?
 significance.py   p-values, confidence intervals and the risk of an attack
-coverage.py       does it cover what there is, and nothing else?
+coverage.py       does it cover the region of the real rows, and nothing else?
 validity.py       does it keep to types, ranges and the user's rules?
 """

@@ -1,7 +1,7 @@
-"""What an attacker who has the synthetic rows finds out about single training rows.
+"""What an attacker who has the synthetic rows finds out about individual training rows.
 
-Each attack is tried on training rows and, as a control, on real rows that the generator has not
-seen: what it finds out about those follows from the population and not from being in the table.
+Each attack is run on training rows and, as a control, on real rows that the generator has not
+seen: what it finds out about those follows from the population, not from being in the table.
 Three attacks ask whether a row was a training row (membership); singling out, linkability and
 attribute inference are those of the Article 29 Working Party, after Giomi et al. 2023.
 """
@@ -28,8 +28,8 @@ CLOSE = 1e-6  # added to distances, whose ratios would be infinite for copies
 
 @dataclass(frozen=True)
 class AttackedRows:
-    """Synthetic rows, the training rows, and control rows that were not learned. Those that are
-    attacked one by one are the first `most` of either."""
+    """Synthetic rows, the training rows, and control rows that the generator has not seen. Those
+    that are attacked one by one are the first `most` of either."""
 
     synthetic: EncodedTable
     train: EncodedTable
@@ -57,10 +57,10 @@ class Predicates:
     member_share: float  # of all real rows
 
     def risk(self) -> tuple[tuple[float, float, float], float, float]:
-        """Risk with its interval, success on training rows, and that which chance explains.
+        """Risk with its interval, success on training rows, and success expected by chance.
 
-        A control row that is singled out stands for as many training rows that are by chance as
-        there are training rows for each control row.
+        The expected number is that of control rows singled out, times the number of training rows
+        per control row.
         """
         total = self.members + self.others
         if total == 0:
@@ -84,8 +84,8 @@ class Predicates:
 
 @dataclass(frozen=True)
 class Guesses:
-    """The scores that an attack gives to real rows, higher for those it takes for members; and, if
-    it is not about membership, on which of them it succeeds."""
+    """The scores that an attack gives to real rows, higher for those that it suspects to be
+    members; and, if it is not about membership, on which of them it succeeds."""
 
     name: str
     members: np.ndarray
@@ -110,7 +110,7 @@ class Guesses:
         if self.predicates is not None:
             (risk, low, high), success, control_success = self.predicates.risk()
             rates = [_rate_of_binary(success, control_success, f) for f in FALSE_POSITIVES]
-            half = (high - low) / 4  # the AUC of a yes or no grows half as fast as its success
+            half = (high - low) / 4  # its AUC grows half as fast as its success
             middle = 0.5 + (success - control_success) / 2
             curve = middle, max(0.0, middle - half), min(1.0, middle + half)
         elif self.member_success is not None and self.other_success is not None:
@@ -142,8 +142,8 @@ class Guesses:
 
 
 def _rate_of_binary(success: float, control: float, false_positives: float) -> float:
-    """The true-positive rate of a yes or no, chosen at random in between to have some rate of
-    false positives."""
+    """The true-positive rate of a yes-or-no guess, randomised to have a given false-positive
+    rate."""
     if false_positives <= control:
         return success * false_positives / control
     return success + (1 - success) * (false_positives - control) / (1 - control)

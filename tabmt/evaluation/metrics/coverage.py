@@ -1,4 +1,4 @@
-"""Does the synthetic table cover what there is, and nothing else?
+"""Does the synthetic table cover the region of the real rows, and nothing else?
 
 Improved precision and recall (Kynkäänniemi et al. 2019) and the paper's diversity.
 """
@@ -14,10 +14,10 @@ NEIGHBOURS = 3
 def precision_recall(
     real: np.ndarray, synthetic: np.ndarray, k: int = NEIGHBOURS
 ) -> tuple[float, float]:
-    """Share of synthetic points within reach of real ones, and of real within reach of synthetic.
+    """Share of synthetic points within the radius of real ones, and of real within synthetic ones.
 
-    A point reaches as far as its k-th nearest neighbour in its own table. Any embedding of the rows
-    can be used; pass equal numbers of both, or recall is not comparable.
+    The radius of a point is the distance to its k-th nearest neighbour in its own table. Any
+    embedding of the rows can be used; pass equal numbers of both, or recall is not comparable.
     """
     scores = []
     for centres, points in ((real, synthetic), (synthetic, real)):

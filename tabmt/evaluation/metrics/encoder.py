@@ -1,7 +1,8 @@
 """How the metrics see a table: numbers as floats, categories as codes, and both as one matrix.
 
-A `MetricEncoder` is fitted on the real training table: it decides which columns count, scales
-numbers by the training rows and numbers the categories. Every table is encoded in the same way.
+A `MetricEncoder` is fitted on the real training table: it decides which columns are compared,
+scales numbers by the training rows and assigns codes to categories. Every table is encoded in the
+same way.
 """
 
 import dataclasses
@@ -25,8 +26,8 @@ MOST_ROBUST = 50.0  # of asinh, which is 50 for a number 10^21 units away from t
 
 @dataclass(frozen=True)
 class EncodedTable:
-    """One table. NaN and code -1 are missing; a category that training never saw has the code after
-    the last."""
+    """One table. NaN and code -1 are missing; a category that is not in the training rows has the
+    code after the last."""
 
     numbers: dict[str, np.ndarray]  # column -> (rows,) float64
     codes: dict[str, np.ndarray]  # column -> (rows,) int64
@@ -67,7 +68,7 @@ class EncodedTable:
         """(rows, dimensions) float32: numbers in [0, 1] by the training rows, categories one-hot
         over sqrt 2, so that two different categories are as far apart as the ends of a range.
 
-        A missing number is put at the training median, and a column of its own marks it. Numbers
+        A missing number is replaced by the training median, and a separate column marks it. Numbers
         far outside the training range are clipped to within one range of it.
         """
         columns = []
@@ -170,7 +171,7 @@ class MetricEncoder:
         return {n: slice(a, b) for n, a, b in zip(self.names, starts, ends, strict=True)}
 
     def with_categories_of(self, table: pa.Table) -> "MetricEncoder":
-        """This encoder, which also tells the categories of another table apart."""
+        """This encoder, which also distinguishes the categories of another table."""
         categories = {}
         for name, known in self.categories.items():
             words = pc.unique(
@@ -220,7 +221,7 @@ def _codes(words: pa.Array, categories: list[str]) -> np.ndarray:
 
 
 def _in_spelling_of(categories: list[str], words: pa.Array) -> pa.Array:
-    """Another tool's spelling of booleans and whole numbers, in that of the real table."""
+    """Booleans and whole numbers of another tool, in the spelling of the real table."""
     if {word.lower() for word in categories} <= {"true", "false"}:
         spelling = {word.lower(): word for word in categories}
         lower = pc.utf8_lower(words)

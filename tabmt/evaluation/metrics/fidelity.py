@@ -24,7 +24,7 @@ def column_distances(real: EncodedTable, synthetic: EncodedTable) -> dict[str, f
     """Kolmogorov-Smirnov distance of each number column, total variation of each category column,
     in [0, 1].
 
-    Missing values count as a category of their own, and are left out of numbers.
+    Missing values count as a separate category, and are left out of numbers.
     """
     distances = {}
     for name in real.names:
@@ -107,7 +107,7 @@ def correlation_errors(real: EncodedTable, synthetic: EncodedTable) -> np.ndarra
 
 
 def pair_distances(real: EncodedTable, synthetic: EncodedTable) -> dict[tuple[str, str], float]:
-    """Total variation between the joint shares of each two columns, numbers cut into tenths."""
+    """Total variation between the joint shares of each two columns, numbers divided at deciles."""
     binned: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for name in real.names:
         if name in real.numbers:
@@ -156,7 +156,7 @@ def missing_correlation_error(real: EncodedTable, synthetic: EncodedTable) -> fl
 
 
 def detector_auc(real: EncodedTable, synthetic: EncodedTable, rng: np.random.Generator) -> float:
-    """How well CatBoost tells synthetic from real rows it has not seen: 0.5 not at all, 1 always.
+    """How well CatBoost tells synthetic from real rows it has not seen: 0.5 is chance, 1 is always.
 
     Equal numbers of both, half to train and half to score.
     """

@@ -1,7 +1,7 @@
 """Does the synthetic table repeat training rows, or come closer to them than fresh rows do?
 
 None of these is a guarantee; each has to be compared with the score of real test rows. The training
-rows are never subsampled: a sample would hide the very neighbour that matters.
+rows are never subsampled: a sample might leave out the closest neighbour.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Are rows or identifiers of the training table repeated, exactly or with a little noise?
 
-These tests need no test rows, because the training rows themselves say how often two real rows
-coincide or nearly do: each is compared with all others. Such rows come in pairs, so a training row
-counts half. Test rows, if there are any, are counted besides.
+These tests need no test rows, because the training rows themselves show how often two real rows
+are equal or nearly equal: each is compared with all others. Such rows occur in pairs, so a training
+row counts half. Test rows, if there are any, are counted too.
 """
 
 import re
@@ -26,7 +26,7 @@ LEAST_GROUP = 10  # identifiers of one format before a letter that all share cou
 
 @dataclass(frozen=True)
 class Repetition:
-    """How many rows repeat a training row, and how many control rows do."""
+    """How many rows repeat a training row, and how many control rows do so."""
 
     found: int
     rows: int
@@ -60,7 +60,7 @@ def exact_copies(
     counted = np.ones(len(keys), bool) if exposed is None else exposed
     chosen = [key for key, counts_too in zip(keys, counted, strict=True) if counts_too]
     single = {key for key in chosen if counts[key] == 1}
-    # A training row that occurs twice would, left out, repeat one that occurs once.
+    # If a training row that occurs twice were left out, it would repeat one that occurs once.
     pairs = sum(counts[key] == 2 for key in chosen) / 2
     test_keys = [] if test is None else row_keys(test)
     return Repetition(

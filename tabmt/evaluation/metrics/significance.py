@@ -1,8 +1,8 @@
-"""How sure is a difference between training rows and control rows?
+"""Is a difference between training rows and control rows significant?
 
-Two groups of real rows differ only in that one was learned. If the synthetic rows say nothing about
-single training rows, the groups are interchangeable, and what is counted in them follows exact
-distributions: the p-values here hold for any table and any number of rows.
+Two groups of real rows differ only in that one was used for training. If the synthetic rows reveal
+nothing about individual training rows, the groups are interchangeable, and counts in them follow
+exact distributions: the p-values here are valid for any table and any number of rows.
 """
 
 import math
@@ -80,7 +80,7 @@ def p_value_of_ranks(members: np.ndarray, others: np.ndarray) -> float:
 
 
 def p_value_of_top(members: np.ndarray, others: np.ndarray, share: float) -> float:
-    """Are there more members among the rows with the highest scores than chance would have?
+    """Are there more members among the rows with the highest scores than expected by chance?
 
     Rows with equal scores are counted together, so that their order does not matter.
     """

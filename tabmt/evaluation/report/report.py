@@ -31,12 +31,12 @@ MOST_REASONS = 2  # in the verdict; the page lists every test
 OUTCOMES = {
     "safe": "Safe by these tests",
     "unsafe": "Do not share these rows",
-    "undecided": "These rows cannot decide it",
+    "undecided": "Undecided by these tests",
 }
 HEADLINES = ("worst_attack", "ml_efficiency", "detector_auc", "correlation_error")
 EXPLANATIONS = {
     "ml_efficiency": "A model trained on the synthetic rows, scored on real ones.",
-    "detector_auc": "How well a classifier tells synthetic rows from real ones; 0.5 is not at all.",
+    "detector_auc": "How well a classifier tells synthetic rows from real ones; at 0.5 it cannot.",
     "correlation_error": "How much the relations between columns differ.",
     "worst_attack": "Share of training rows on which the worst attack succeeds beyond chance.",
 }
@@ -103,7 +103,7 @@ def privacy_verdict(evaluation: Evaluation) -> list[str]:
     sentences = [f"{OUTCOMES[privacy.outcome]}."]
     if privacy.outcome == "safe":
         sentences.append(
-            "No test finds that these rows reveal single training rows. That is a check, not a "
+            "No test finds that these rows reveal individual training rows. That is a check, not a "
             "guarantee."
         )
     further = len(privacy.reasons) - MOST_REASONS
@@ -139,7 +139,7 @@ def budget_verdict(privacy: Privacy) -> str | None:
     if privacy.passed:
         return f"{head}: passed. No attack's confidence interval exceeds it."
     if privacy.outcome != "safe":
-        why = "do not share" if privacy.outcome == "unsafe" else "these rows cannot decide it"
+        why = "do not share" if privacy.outcome == "unsafe" else "undecided by these tests"
         return f"{head}: failed, because the verdict is: {why}."
     highest = max(privacy.attacks, key=lambda attack: attack.risk_high)
     advice = (
@@ -156,14 +156,14 @@ def quality_verdict(evaluation: Evaluation) -> list[str]:
         word = "very close to" if share > 0.9 else "close to" if share > 0.75 else (
             "noticeably different from" if share > 0.4 else "far from")  # fmt: skip
         sentences.append(
-            f"The rows are {word} real rows: {share:.0%} on a scale from shuffled columns (0 %) to "
-            "fresh real rows (100 %)."
+            f"The rows are {word} real rows: {share:.0%} on a scale from shuffled columns (0%) to "
+            "real rows (100%)."
         )
     score = evaluation["ml_efficiency"]
     if _position(score) is not None:
         sentences.append(
             f"A model trained on them predicts {evaluation.target} with a score of "
-            f"{format_number(score.value)}; trained on real rows, with "
+            f"{format_number(score.value)}; a model trained on real rows has "
             f"{format_number(score.reference)}."
         )
     return sentences
@@ -178,7 +178,7 @@ def fidelity_share(evaluation: Evaluation) -> float | None:
 
 @dataclass(frozen=True)
 class Fact:
-    """One of the few things to know of a table: a value, and what to compare it with."""
+    """One of the main results of a table: a value, and what to compare it with."""
 
     title: str
     value: str
@@ -186,21 +186,21 @@ class Fact:
 
 
 def overview(evaluation: Evaluation) -> list[Fact]:
-    """What a person reads in ten seconds, beside the verdict."""
+    """The main results beside the verdict, to be read at a glance."""
     attack, utility = evaluation.privacy.worst, evaluation["ml_efficiency"]
     share = fidelity_share(evaluation)
-    facts = [Fact("Worst attack", "not measured", "it needs real rows as a control")]
+    facts = [Fact("Worst attack", "not measured", "it needs test rows")]
     if attack is not None:
         interval = f"{attack.risk_low:.1%} to {attack.risk_high:.1%}"
         facts = [Fact("Risk of the worst attack", f"{attack.risk:.1%}",
-                      f"{attack.title}, {interval}; 0 % is best")]  # fmt: skip
+                      f"{attack.title}, {interval}; 0% is best")]  # fmt: skip
     if utility.value is None:
         facts.append(Fact("Utility", "not measured", utility.note))
     else:
         real = f"a model trained on real rows scores {format_reference(utility)}"
         facts.append(Fact("Utility", format_score(utility), real))
     if share is not None:
-        scale = "from shuffled columns (0 %) to fresh real rows (100 %)"
+        scale = "from shuffled columns (0%) to real rows (100%)"
         facts.append(Fact("Similarity to real rows", f"{share:.0%}", scale))
     return facts
 
