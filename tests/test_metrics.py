@@ -251,6 +251,15 @@ def test_times_are_the_same_in_every_unit(unit):
     assert distances == {"t": 0.0, "d": 0.0}
 
 
+def test_the_detector_does_not_recognise_real_rows_by_values_that_the_training_rows_lack():
+    rng = np.random.default_rng(0)
+    titles = [f"title {min(number, 499)}" for number in rng.integers(0, 1000, 1600)]
+    frame = pd.DataFrame({"title": titles, "pay": rng.normal(size=1600)})
+    train, test = encoded_tables(frame[:800], frame[800:])
+    assert len(set(test.frame()["title"]) - set(train.frame()["title"])) > 100
+    assert fidelity.mean_detector_auc(test, train, np.random.default_rng(0)) < 0.54
+
+
 def test_the_detector_of_a_small_table_is_averaged_over_random_splits(pair, monkeypatch):
     monkeypatch.setattr(fidelity, "DETECTOR_ROWS", 600)  # of 200 rows: three splits
     rng = np.random.default_rng(0)

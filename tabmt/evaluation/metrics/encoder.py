@@ -7,7 +7,7 @@ same way.
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -32,6 +32,7 @@ class EncodedTable:
     numbers: dict[str, np.ndarray]  # column -> (rows,) float64
     codes: dict[str, np.ndarray]  # column -> (rows,) int64
     encoder: "MetricEncoder"
+    unseen: dict[str, np.ndarray] = field(default_factory=dict)  # column -> (rows,) their text
 
     def __len__(self) -> int:
         return len(next(iter((self.numbers | self.codes).values())))
@@ -45,6 +46,7 @@ class EncodedTable:
             {name: values[rows] for name, values in self.numbers.items()},
             {name: codes[rows] for name, codes in self.codes.items()},
             self.encoder,
+            {name: words[rows] for name, words in self.unseen.items()},
         )
 
     def missing(self, name: str) -> np.ndarray:
@@ -52,15 +54,22 @@ class EncodedTable:
         return np.isnan(self.numbers[name]) if name in self.numbers else self.codes[name] < 0
 
     def frame(self) -> pd.DataFrame:
-        """For CatBoost: numbers, and categories as text; a missing category is one too."""
+        """For CatBoost: numbers, and categories as text; a missing category is one too.
+
+        Categories that are not in the training rows keep their text. With one word for all of them,
+        a detector would recognise test rows by this word, whatever they are compared with.
+        """
         columns = {}
         for name in self.names:
             if name in self.numbers:
                 columns[name] = pd.Series(self.numbers[name])
             else:
                 categories = self.encoder.categories[name]
-                words = np.array([*categories, "(unseen)", "(missing)"], dtype=object)
-                columns[name] = pd.Series(words[self.codes[name]], dtype="object")
+                words = np.array([*categories, "", "(missing)"], dtype=object)[self.codes[name]]
+                if name in self.unseen:
+                    is_unseen = self.codes[name] == len(categories)
+                    words = np.where(is_unseen, self.unseen[name], words)
+                columns[name] = pd.Series(words, dtype="object")
         return pd.DataFrame(columns)
 
     @cached_property
@@ -185,7 +194,7 @@ class MetricEncoder:
         """`what` names the table in errors."""
         if table.num_rows == 0:
             raise UserError(f"The {what} table has no rows.")
-        numbers, codes = {}, {}
+        numbers, codes, unseen = {}, {}, {}
         for name in self.names:
             if name not in table.column_names:
                 raise UserError(
@@ -196,8 +205,11 @@ class MetricEncoder:
             if name in self.scales:
                 numbers[name] = as_numbers(array, column)
             else:
-                codes[name] = _codes(as_words(array, column), self.categories[name])
-        return EncodedTable(numbers, codes, self)
+                words = _in_spelling_of(self.categories[name], as_words(array, column))
+                codes[name] = _codes(words, self.categories[name])
+                if (codes[name] == len(self.categories[name])).any():
+                    unseen[name] = words.to_numpy(zero_copy_only=False)
+        return EncodedTable(numbers, codes, self, unseen)
 
 
 def _median_deviation(values: np.ndarray) -> float:
@@ -212,7 +224,6 @@ def _median_deviation(values: np.ndarray) -> float:
 
 def _codes(words: pa.Array, categories: list[str]) -> np.ndarray:
     """The number of each word's category, -1 where it is missing, (rows,)."""
-    words = _in_spelling_of(categories, words)
     known = pa.array(categories, pa.string())
     index = pc.index_in(words, known)
     unseen = pc.and_(pc.is_valid(words), pc.is_null(index))
