@@ -36,7 +36,7 @@ from tabmt.method.sample import (
 from tabmt.model.fitted_model import FittedModel
 from tabmt.rules.computed import computable
 from tabmt.rules.enforce import RuleState
-from tabmt.rules.found_rules import FoundRules, FoundRuleState
+from tabmt.rules.enforce_found import FoundRules, FoundRuleState
 from tabmt.rules.redraw import Candidates, redraw
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
