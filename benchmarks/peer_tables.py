@@ -260,6 +260,8 @@ def losses_list(result: Result) -> str:
         if first or behind:
             text = f"- {title}: first on {first} of {first + len(behind)} tables"
             lines.append(text + (f"; behind on {', '.join(behind)}." if behind else "."))
+    if not lines:  # no table has a run of ours
+        return "There are no results of this package with its default settings in these runs yet."
     return "\n".join(lines)
 
 

@@ -61,9 +61,10 @@ class CodecConfig:
     )
     quantizer: Quantizer = option(
         "kmeans",
-        "how numbers are divided into bins; kmeans: clusters, and a separate bin for each frequent "
-        "value; plain-kmeans: clusters only (as in the paper); quantile; uniform; none: a separate "
-        "bin for each distinct value",
+        "how numbers are divided into bins; kmeans: clusters; quantile: bins of about equally many "
+        "rows; uniform: bins of equal width (these three with a separate bin for each frequent "
+        "value); plain-kmeans: clusters only (as in the paper); none: a separate bin for each "
+        "distinct value",
         choices=get_args(Quantizer),
         group="Data",
     )
@@ -76,17 +77,18 @@ class CodecConfig:
     )
     shared_values: SharedValues = option(
         "auto",
-        "numbers that occur in many rows, such as a price that ends in 99; codes: each gets a bin "
-        "of its own, in addition to max_bins; bins: they are binned like other numbers; auto: "
-        "codes in columns whose real values a classifier can tell from binned ones, and in all "
-        "columns if that is not enough; otherwise bins",
+        "numbers in many more rows than the numbers around them, but in too few for a separate bin "
+        "as frequent values, such as 1.99 among prices; codes: each gets a bin of its own, in "
+        "addition to the maximum number of bins; bins: they are binned like other numbers; auto: "
+        "codes in columns where a classifier can tell real values from binned ones, and in all "
+        "columns if that is not enough; otherwise, and in tables larger than memory, bins",
         choices=get_args(SharedValues),
         group="Data",
     )
     few_values: int = option(
         10,
-        "whole numbers with at most this many distinct values are treated as categories; 0: whole "
-        "numbers are never categories (as in the paper)",
+        "a column of whole numbers with at most this many distinct values is treated as "
+        "categorical; 0: never (as in the paper)",
         minimum=0,
         group="Data",
     )
@@ -99,7 +101,8 @@ class CodecConfig:
     )
     find_rules: bool = option(
         True,
-        "find relations between columns (sums, functions, tied values) and satisfy them in every "
+        "find rules that the table satisfies (sums, columns determined by another column, flags of "
+        "which exactly one is set, values that always occur together) and satisfy them in every "
         "generated row",
         off="leave them to the network (as in the paper)",
         flag="--find-rules/--no-find-rules",
@@ -107,7 +110,7 @@ class CodecConfig:
     )
     protect: int = option(
         5,
-        "privacy threshold: categories and single numbers are stored in the model only if they "
+        "privacy threshold: categories and individual numbers are stored in the model only if they "
         "occur in at least this many rows; rarer categories are not generated, other numbers are "
         "stored only as averages, and extreme ones are clipped; 0: store everything (as in the "
         "paper)",
@@ -166,7 +169,7 @@ class TrainConfig:
     steps: int = option(5000, "maximum number of training steps", minimum=0, group="Training")
     minutes: float | None = option(
         None,
-        "maximum training time in minutes; --steps is then ignored",
+        "maximum training time in minutes; the number of steps is then ignored",
         minimum=0.0,
         type=float,
         group="Training",
@@ -205,8 +208,8 @@ class TrainConfig:
     )
     average_steps: int = option(
         300,
-        "keep a running average of the weights over about this many steps; 0: the weights "
-        "themselves (as in the paper)",
+        "keep a running average of the weights over about this many steps; 0: no averaging (as in "
+        "the paper)",
         minimum=0,
         group="Training",
     )
@@ -220,14 +223,15 @@ class TrainConfig:
     )
     eval_every: int = option(
         200,
-        "maximum number of steps between validation checks; fewer for small tables",
+        "number of steps between validation checks (fewer for small tables)",
         minimum=1,
         group="Training",
     )
     patience: int = option(
         3,
-        "stop after this many validation checks without improvement (more if the best check came "
-        "late)",
+        "stop after this many validation checks in a row that are clearly worse than the best one; "
+        "if they are not clearly worse, only when half as many steps as the best one took have "
+        "passed without improvement",
         minimum=1,
         group="Training",
     )
@@ -288,7 +292,7 @@ class GenerationConfig:
     )
     rows_per_order: int | None = option(
         None,
-        "rows that are generated in one random order of the columns, a power of two up to 16384 "
+        "number of rows that share one random order of the columns, a power of two up to 16384 "
         "(512 in the paper)  [default: 1/64 of the rows to generate, at least 64 and at most 4096]",
         minimum=1,
         type=int,
@@ -303,7 +307,7 @@ class GenerationConfig:
     )
     large_columns_first: bool = option(
         True,
-        "generate columns with more than 1,000 values first",
+        "generate columns with more than 1,000 categories or bins first",
         off="at a random position like the others (as in the paper)",
         flag="--large-columns-first/--no-large-columns-first",
         group="Generation",
@@ -328,14 +332,14 @@ class DrawOptions:
         None,
         "sampling temperature: above 1 gives more unusual values, below 1 more typical ones  "
         "[default: 1, or what `tabmt pareto apply` has set]",
-        typed="T sets all columns, COLUMN=T one column; later options win",
+        typed="T sets all columns, COLUMN=T one column; later options override earlier ones",
         metavar="T | COLUMN=T",
         multiple=True,
     )
     allow_missing: bool = option(
         True,
-        "generate missing values as often as in the training table (a model fitted with --missing "
-        "masked never generates any)",
+        "generate missing values as often as in the training table (a model fitted with masked "
+        "missing values never generates any)",
         off="generate none",
         flag="--allow-missing/--no-missing",
     )
@@ -353,7 +357,7 @@ class SampleOptions(DrawOptions):
 
     where: Mapping[str, Any] | Sequence[str] | str | None = option(
         None,
-        'condition on a column: "age in 30..40", "age >= 18", "sex = Female", '
+        'condition that every row must satisfy: "age in 30..40", "age >= 18", "sex = Female", '
         '"city in {Oslo, Bergen}", "x is missing", "x is not missing"; put names with spaces or '
         "other special characters in quotes",
         metavar="CONDITION",

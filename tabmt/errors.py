@@ -21,9 +21,13 @@ class UserError(Exception):
 
 def not_installed(what: str, package: str, extra: str) -> UserError:
     """What to say if an optional package is not there."""
-    return UserError(
-        f"{what} needs {package}: install the extra {extra}, with pip install 'tabmt[{extra}]', or "
-        f"pip install '.[{extra}]' in a clone."
+    return UserError(f"{what} needs {package}: {how_to_install(extra)}.")
+
+
+def how_to_install(extra: str) -> str:
+    return (
+        f"install the extra {extra}, with pip install 'tabmt[{extra}]', or pip install "
+        f"'.[{extra}]' in a clone"
     )
 
 

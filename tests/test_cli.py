@@ -227,8 +227,8 @@ def test_demo_shows_both_tables_side_by_side(tmp_path):
     assert "bill_length_mm" in result.stderr and "synthetic" in result.stderr
     report, further = result.stdout.splitlines()[-2:]
     assert report == (
-        f"The report is {tmp_path / 'demo' / 'report.html'}; the model and the rows are in the "
-        "same folder."
+        f"The results are in {tmp_path / 'demo'}: report.html, the rows (synthetic.csv), the model "
+        "(model.tabmt); README.txt describes all files."
     )
     assert further.startswith("Next, try: ")
     assert further.endswith(f" serve {tmp_path / 'demo' / 'model.tabmt'}")

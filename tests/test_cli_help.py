@@ -83,6 +83,7 @@ def test_help_says_what_a_flag_and_an_automatic_setting_mean():
     words = " ".join(help_of("fit").split())
     assert "with --no-target-last, at a random position like the others" in words
     assert "peak learning rate [default: depends on the table]" in words
-    assert "COLUMN=T one column; later options win; can be given several times" in " ".join(
-        help_of("sample").split()
+    assert (
+        "COLUMN=T one column; later options override earlier ones; can be given several times"
+        in " ".join(help_of("sample").split())
     )

@@ -132,8 +132,8 @@ def test_several_plain_values_get_a_sentence(wanted):
     with pytest.raises(UserError) as error:
         parse_conditions({"city": wanted})
     assert str(error.value) == (
-        f"The condition on column 'city' is {wanted!r}; use one_of(...) for any of several values, "
-        "between(low, high) for a range."
+        f"The condition on column 'city' is {wanted!r}; use one_of(...) for one of several values, "
+        "or between(low, high) for a range."
     )
 
 

@@ -68,7 +68,7 @@ def test_no_generated_row_violates_a_rule(model, caplog):
     assert violations(rows) == dict.fromkeys(RULES, 0)
     assert len(rows) == 600 and rows["end"].isna().any()
     assert rows["c"].between(trips()["c"].min(), trips()["c"].max()).all()
-    assert re.search(r"rules: generated \d+ rows to get 600 valid ones", caplog.text)
+    assert re.search(r"rules: generated \d+ rows to get 600 that satisfy them", caplog.text)
 
 
 def test_rules_hold_under_conditions_and_balance(model):
@@ -122,7 +122,7 @@ def test_numbers_under_an_inequality_follow_the_truncated_distribution():
         ),
         (
             {"pair": "together(city)"},
-            "The rule 'pair' needs two columns or more: 'together(city)'.",
+            "The rule 'pair' needs at least two columns: 'together(city)'.",
         ),
         (
             ["end >= start"],

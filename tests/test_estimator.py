@@ -98,6 +98,21 @@ def test_rows_without_missing_values_can_be_asked_for(learned_missing):
     assert learned_missing.sample(2000, seed=0, allow_missing=False)["y"].notna().all()
 
 
+def test_columns_without_a_stored_value_stay_missing_and_a_warning_says_why(caplog):
+    table = pd.DataFrame({
+        "x": range(60), "none": [None] * 60, "day": [pd.Timestamp(2020, 1, 1)] * 5 + [None] * 55,
+    })  # fmt: skip
+    table.loc[4, "day"] = pd.Timestamp(2020, 5, 1)
+    rows = TabMT(steps=0, **TINY).fit(table).sample(10, seed=0, allow_missing=False)
+    assert rows[["none", "day"]].isna().all(axis=None)
+    assert [message for message in caplog.messages if message.startswith("Column")] == [
+        "Column 'none' had only missing values in the training table, so its generated values are "
+        "missing.",
+        "Column 'day' had no value in the training table that is frequent enough to be stored, so "
+        "its generated values are missing.",
+    ]
+
+
 def test_masked_missing_values_never_appear():
     model = TabMT(steps=50, missing="masked", **TINY).fit(partial())
     assert model.sample(1000, seed=0)["y"].notna().all()

@@ -308,7 +308,7 @@ def test_few_rows_repeated_rows_and_one_dimension_have_a_map(rng):
 def test_a_missing_extra_is_said_before_the_work(folder, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pacmap", None)  # as if it were not installed
     fails_with(
-        "The manifold picture needs PaCMAP: install the extra map, with pip install 'tabmt[map]', "
+        "The map of embeddings needs PaCMAP: install the extra map, with pip install 'tabmt[map]', "
         "or pip install '.[map]' in a clone.",
         "evaluate", folder / "fresh.parquet", "--train", folder / "train.parquet",
         "--embed", folder / "m.tabmt", "--figures", tmp_path / "f",

@@ -379,7 +379,7 @@ def test_a_large_table_has_the_same_schema_whether_it_is_inferred_or_fitted(
     caplog.set_level("INFO", "tabmt")
     schema = infer_schema(folder, overrides=overrides)
     assert (
-        "inferring kinds and number bins from 150 of 300 rows, categories from all"
+        "inferring kinds and bins from 150 of 300 rows, and categories from all rows"
         in caplog.messages
     )
     differing = ["constant", "missing", "format", "padded", "marked", "named"]

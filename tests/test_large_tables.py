@@ -204,7 +204,7 @@ def test_a_missing_text_among_dates_does_not_make_the_column_differ(tmp_path, mo
     overrides = {"columns": [{"name": "day", "missing_text": "unknown"}]}
     (day,) = TabMT(**TINY).fit(tmp_path, schema=overrides).schema_.columns
     assert (day.kind, day.missing_text, day.missing) == ("datetime", "unknown", "learned")
-    assert "inferring kinds and number bins from" in caplog.text
+    assert "inferring kinds and bins from" in caplog.text
     assert "differs outside the sampled rows" not in caplog.text
 
 

@@ -127,20 +127,20 @@ WRONG_MISSING_TEXTS = [
         pa.array(["1", "NA", "150", "-9"]),
         "-9",
         "Column 'x' contains 'NA' for missing values, but the schema sets missing_text to '-9'. "
-        "Use one spelling in the table, or set missing_text of this column to null (JSON null).",
+        "Use one spelling in the table, or set missing_text of this column to null.",
     ),
     (
         pa.array(["1", "2", "150", "NA", "unknown", None]),
         "unknown",
         "Column 'x' contains 'NA' for missing values, but the schema sets missing_text to "
         "'unknown'. "
-        "Use one spelling in the table, or set missing_text of this column to null (JSON null).",
+        "Use one spelling in the table, or set missing_text of this column to null.",
     ),
     (
         pa.array(["a", "NA", "a"]).dictionary_encode(),
         "NA",
         "missing_text ('NA') is for text columns, but column 'x' has a categorical type. Convert "
-        "it to text, or set its missing_text to null (JSON null).",
+        "it to text, or set its missing_text to null.",
     ),
 ]
 

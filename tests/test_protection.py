@@ -276,6 +276,8 @@ def test_the_exit_code_of_a_scan_says_whether_values_were_found(secret, tmp_path
     result = run_info(secret[1], "--scan", table)
     assert result.exit_code == 0, result.output
     assert "none was found" in result.output
+    heads = ("column", "rare values", "in the bytes", "stored", "can be computed")
+    assert result.output.splitlines()[0].split() == " ".join(heads).split()
     path = tmp_path / "open.tabmt"
     TabMT(protect=0, **SETTINGS).fit(planted()).save(path)
     result = run_info(path, "--scan", table)

@@ -54,6 +54,14 @@ def test_hostile_names_and_values_stay_text(report):
     assert "&lt;script&gt;" in report and "{{ 7 * 7 }}" in report
 
 
+def test_attacks_are_explained_by_rates_and_by_the_success_on_test_rows(report):
+    assert "true positive rate at 1 % false positives" in report
+    assert (
+        "Share of training rows on which the worst attack succeeds beyond its success on test rows."
+        in report
+    )
+
+
 def test_the_report_needs_no_other_host(report):
     outside = [url for url in re.findall(r"https?://[^\s\"'<]+", report) if "w3.org" not in url]
     assert outside == []

@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 from tabmt import TabMT
+from tabmt.cli import main
 from tabmt.codec.quantize import quantize
 from tabmt.codec.resolution import codes_detector_auc, detectable_columns
 from tabmt.codec.table import TableCodec
@@ -15,6 +17,7 @@ from tabmt.config import CodecConfig
 from tabmt.data.dataset import Dataset
 from tabmt.data.infer import Inference
 from tabmt.data.typed_columns import TypedTable
+from tabmt.model import fit as fit_module
 
 
 def codes_of(values: np.ndarray, *, continuous: bool = False, shared: bool = True):
@@ -93,9 +96,28 @@ def test_the_score_is_logged_and_part_of_the_model_file(tmp_path, caplog):
         model = TabMT(steps=2, seed=0).fit(pa.Table.from_pandas(related(1200)))
     score = model.card_.codes_detector_auc
     assert score is not None
-    assert f"real rows from rows with binned numbers: AUC {score:.2f}" in caplog.text
-    model.save(tmp_path / "model.tabmt")
-    assert TabMT.load(tmp_path / "model.tabmt").card_.codes_detector_auc == score
+    assert (
+        "detectability of binned numbers: a classifier tells them from real ones with AUC "
+        f"{score:.2f} (0.5: it cannot)" in caplog.messages
+    )
+    path = tmp_path / "model.tabmt"
+    model.save(path)
+    assert TabMT.load(path).card_.codes_detector_auc == score
+    shown = " ".join(CliRunner().invoke(main, ["info", str(path)]).stdout.split())
+    assert (
+        f"binning a classifier tells binned numbers from real ones with AUC {score:.2f} "
+        "(0.5: it cannot)" in shown
+    )
+
+
+def test_the_log_says_why_shared_numbers_of_all_columns_get_codes(monkeypatch, caplog):
+    monkeypatch.setattr(fit_module, "MOST_DETECTABLE", 0.0)
+    with caplog.at_level(logging.INFO, "tabmt"):
+        TabMT(steps=0, seed=0).fit(pa.Table.from_pandas(related(1200)))
+    assert (
+        "numbers that occur in many rows get bins of their own in all columns, because binning is "
+        "detectable" in caplog.messages
+    )
 
 
 def pages(rows: int = 3000) -> pd.DataFrame:

@@ -147,11 +147,11 @@ def test_exactly_one_flag_must_be_set_where_none_is_missing():
     ("text", "sentence"),
     [
         ("determines(a, b, city)", "The rule 'r' needs two columns: 'determines(a, b, city)'."),
-        ("exactly_one(a)", "The rule 'r' needs two columns or more: 'exactly_one(a)'."),
+        ("exactly_one(a)", "The rule 'r' needs at least two columns: 'exactly_one(a)'."),
         (
             "a > 1 if and only if b == 2",
-            "The rule 'r' ties two values, so each side must be `column == value` or `column is "
-            "missing`: 'a > 1 if and only if b == 2'.",
+            "The rule 'r' has the form `A if and only if B`, so each side must be `column == "
+            "value` or `column is missing`: 'a > 1 if and only if b == 2'.",
         ),
         (
             "a == 'x' if and only if b == 2",

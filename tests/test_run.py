@@ -245,6 +245,16 @@ def test_where_ours_is_behind_is_listed(results):
     assert second == "- detector: first on 2 of 2 tables."
 
 
+def test_without_runs_of_ours_the_list_says_so(results):
+    path = results / "peers-comparison.json"
+    content = json.loads(path.read_text())
+    content["runs"] = [run for run in content["runs"] if run["generator"] != "ours"]
+    path.write_text(json.dumps(content))
+    assert peer_tables.losses_list() == (
+        "There are no results of this package with its default settings in these runs yet."
+    )
+
+
 def test_notes_say_what_failed_and_what_was_cut(results):
     assert peer_tables.notes_list() == (
         "- TVAE: 3 of 300 epochs (king).\n- CTGAN: failed: too slow (king)."

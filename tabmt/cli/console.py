@@ -218,7 +218,7 @@ def show_scan(name: str, scan: "FileScan") -> None:
     from rich.table import Table
 
     console = Console(highlight=False)
-    heads = ("column", "rare values", "as text", "stored", "solved")
+    heads = ("column", "rare values", "in the bytes", "stored", "can be computed")
     grid = Table(*heads, box=None, pad_edge=False)
     for one in scan.columns:
         counts = (one.rare, one.text, one.stored, one.solved)
@@ -289,8 +289,8 @@ def _model_lines(name: str, model: "FittedModel") -> list[str]:
         )
     if card.codes_detector_auc is not None:
         lines.append(
-            "binning   a classifier tells real rows from rows with binned numbers: AUC "
-            f"{card.codes_detector_auc:.2f} (0.5 is best)"
+            "binning   a classifier tells binned numbers from real ones with AUC "
+            f"{card.codes_detector_auc:.2f} (0.5: it cannot)"
         )
     if card.temperatures:
         listed = ", ".join(f"{column} {t:.3g}" for column, t in card.temperatures.items())

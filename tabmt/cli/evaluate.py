@@ -36,7 +36,11 @@ MAX_RISK = (
     "then look better than they are]",
 )
 @file_option("--valid", help="real rows for CatBoost's early stopping  [default: some of --train]")
-@click.option("--target", help="column to predict, for ML efficiency")
+@click.option(
+    "--target",
+    help="column to predict, for ML efficiency: how well a model trained on SYNTHETIC predicts "
+    "real rows",
+)
 @file_option("--schema", help="schema file that `fit` was given: kinds, missing values, rules")
 @file_option("--rules", "rules_file", help='more rules: a JSON file {"name": "end >= start", ...}')
 @file_option("--catboost", "catboost_file", help="JSON file of CatBoost settings")
@@ -100,10 +104,10 @@ def evaluate(
 ) -> None:
     """Compare SYNTHETIC tables with real ones.
 
-    Measures how good and how private they are. They may come from any generator. Each score is
-    shown next to the score of real rows. With --test, privacy attacks are run on training rows and,
-    for comparison, on test rows. The verdict on privacy is "safe by these tests", "do not share" or
-    "undecided by these tests".
+    Measures how good and how private the SYNTHETIC tables are, whichever generator made them. Each
+    score is shown next to the score of real rows. With --test, privacy attacks are run on training
+    rows and, for comparison, on test rows. The verdict on privacy is "safe by these tests", "do not
+    share" or "undecided by these tests".
 
     \b
     Examples:

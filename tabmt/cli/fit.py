@@ -9,6 +9,7 @@ import click
 
 from tabmt.cli.console import is_main_process, show_model, show_scan, training_progress
 from tabmt.cli.options import (
+    FORCE,
     GroupedCommand,
     GroupedOption,
     engine_option,
@@ -43,8 +44,8 @@ def schema(
     """Show the kind of each column of TABLE, and why.
 
     The result is JSON. Edit it and pass it to `fit --schema`; entries that you do not change may be
-    left out. Relations that were found are under `rules`: remove those that should not hold in
-    generated rows. The settings from --missing to --protect have the same meaning as in `fit`.
+    left out. Rules that were found are under `rules`: remove those that generated rows need not
+    satisfy. The settings from --missing to --protect have the same meaning as in `fit`.
 
     \b
     Example:
@@ -77,7 +78,7 @@ def schema(
     is_flag=True,
     cls=GroupedOption,
     group="Output",
-    help="resume an interrupted fit from its checkpoint, which is beside --output",
+    help="resume an interrupted fit from its checkpoint, the file OUTPUT.checkpoint",
 )
 @file_option(
     "--schema",
@@ -98,8 +99,8 @@ def schema(
     "config_file",
     cls=GroupedOption,
     group="Training",
-    help="TOML file of settings, or a preset: paper (the paper's method), S, M, L (its large "
-    "models)",
+    help="TOML file of settings, or a preset: paper (the paper's method), or S, M, L (the models "
+    "of the paper's scaling experiments)",
 )
 @click.option(
     "--seed",
@@ -126,7 +127,7 @@ def schema(
     is_flag=True,
     cls=GroupedOption,
     group="Output",
-    help="replace an existing output even if it is a file of another format",
+    help=FORCE,
 )
 @options_from(CodecConfig, NetworkConfig, TrainConfig, GenerationConfig)
 def fit(

@@ -29,6 +29,9 @@ NO_MEMORY = (
     "machine with more memory."
 )
 SEVERAL_TIMES = "can be given several times"
+FORCE = (
+    "replace an existing output of another format too; one of the same format is always replaced"
+)
 MOST_CONFIG = 2**20  # bytes of a file of settings
 OTHER_SUFFIXES = (".json", ".toml", ".trials", ".svg", ".png", ".html")  # of files besides models
 
@@ -201,7 +204,7 @@ def force_option(command: Any) -> Any:
     force = click.option(
         "--force",
         is_flag=True,
-        help="replace an existing output even if it is a file of another format",
+        help=FORCE,
     )
     return force(command)
 
@@ -240,7 +243,7 @@ def parse_draw_options(options: dict[str, Any], names: list[str]) -> dict[str, A
 
 
 def parse_temperatures(given: tuple[str, ...], names: list[str]) -> dict[str, float]:
-    """`1.1` for all columns, `age=1.5` for one; later ones win."""
+    """`1.1` for all columns, `age=1.5` for one; later ones override earlier ones."""
     temperatures: dict[str, float] = {}
     for text in given:
         name, equals, number = text.rpartition("=")

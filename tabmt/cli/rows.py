@@ -114,8 +114,8 @@ def sample(
     """Generate new rows from MODEL.
 
     If the output ends with a slash, the rows are written to a folder of Parquet files of a million
-    rows each; this needs --seed. If it is interrupted, run the same command again: finished files
-    are kept.
+    rows each; this needs --seed. If the command is interrupted, run it again: finished files are
+    kept.
 
     \b
     Examples:
@@ -159,11 +159,10 @@ def complete(
     force: bool,
     **options: Any,
 ) -> None:
-    """Fill in rows of which only some cells are given.
+    """Generate the cells that are missing in the rows of TABLE.
 
-    Missing cells of TABLE, and columns that it does not have, are generated; known cells stay as
-    they are. A cell may be generated as missing: use --no-missing, or `tabmt impute`, to fill every
-    cell.
+    Columns that TABLE does not have are generated, too; known cells stay as they are. A cell may be
+    generated as missing: use --no-missing, or `tabmt impute`, to fill every cell.
 
     \b
     Example:
@@ -206,7 +205,7 @@ def like(
     force: bool,
     **options: Any,
 ) -> None:
-    """Keep some cells of each row and generate the others.
+    """Generate rows that share some cells with the rows of TABLE.
 
     If --rows is more than TABLE has, its rows are used repeatedly.
 
@@ -262,11 +261,11 @@ def impute(
     escape_formulas: bool,
     force: bool,
 ) -> None:
-    """Fill the missing values of TABLE.
+    """Fill missing values with random, likeliest or mean values.
 
-    Every known cell stays as it is. TABLE may be a file, a folder of files or a pattern. If the
-    output ends with a slash, a folder of Parquet files is written. If that is interrupted, run the
-    same command again: finished files are kept.
+    Every known cell of TABLE stays as it is. TABLE may be a file, a folder of files or a pattern.
+    If the output ends with a slash, a folder of Parquet files is written. If the command is then
+    interrupted, run it again: finished files are kept.
 
     \b
     Examples:
@@ -355,10 +354,10 @@ def score(
     threads: int | None,
     force: bool,
 ) -> None:
-    """Score how usual each row of TABLE is.
+    """Compute the log-likelihood and anomaly score of each row.
 
-    For each row: its log-likelihood under MODEL, an anomaly score (higher is more unusual), and its
-    most unusual column.
+    For each row of TABLE: its log-likelihood under MODEL, an anomaly score (higher is more
+    unusual), and its most unusual column.
 
     \b
     Example:

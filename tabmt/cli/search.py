@@ -46,7 +46,11 @@ def shared_options(command: Any) -> Any:
     """The options of both searches."""
     for option in reversed(
         (
-            click.option("--target", help="column to predict, for ML efficiency"),
+            click.option(
+                "--target",
+                help="column to predict, for ML efficiency: how well a model trained on generated "
+                "rows predicts real rows",
+            ),
             file_option(
                 "--storage",
                 help="file or database URL in which trials are stored; use it again to resume "
@@ -239,7 +243,7 @@ def apply(
 
 @pareto.command(name="show")
 @click.argument("front")
-@file_option("--output", "-o", help="write a picture: NAME.svg, NAME.png or NAME.html")
+@file_option("--output", "-o", help="write a plot: NAME.svg, NAME.png or NAME.html")
 @force_option
 def show(front: str, output: str | None, force: bool) -> None:
     """Show the points of FRONT, or plot them.

@@ -29,11 +29,11 @@ from tabmt.errors import not_installed
     help="open the page in a browser; with --no-browser, only print its address",
 )
 def serve(models: tuple[str, ...], folder: str, port: int | None, browser: bool) -> None:
-    """Open a page to fit models and generate rows.
+    """Open a local web page to fit models and generate rows.
 
     The page, and the HTTP API behind it, can be reached from this machine only, with the token in
     the printed address. A MODEL is a model file, or a folder that `tabmt synthesize` has written.
-    Nothing is sent anywhere. A job that is running when the command ends can be resumed later.
+    No data leaves this machine. A job that is running when the command ends can be resumed later.
 
     \b
     Examples:

@@ -78,9 +78,6 @@ def synthesize(
     result = _synthesize(table, output, rows=rows, schema=schema, max_risk=max_risk, seed=seed,
                          target=target, force=force, **given)  # fmt: skip
     _show(result)
-    click.echo(
-        f"The rows are in {result.synthetic}; {result.readme.name} there describes the rest."
-    )
     if result.evaluation.privacy.passed is False:
         click.get_current_context().exit(ABOVE_MAX_RISK)
 
@@ -102,7 +99,11 @@ def _synthesize(table: str, folder: str | None, **options: Any) -> "Synthesis":
 
 def _show(result: "Synthesis") -> None:
     click.echo(printable("\n".join(result.verdict), keep="\n"))
-    click.echo(f"The report is {result.report}; the model and the rows are in the same folder.")
+    click.echo(
+        f"The results are in {result.folder}: {result.report.name}, the rows "
+        f"({result.synthetic.name}), the model ({result.model.name}); {result.readme.name} "
+        "describes all files."
+    )
 
 
 @click.command()

@@ -80,7 +80,10 @@ def find_equal_numbers(
     codecs = {name: own for name, own in columns.items() if own is not None and own.is_bin.any()}
     every = {name: own for name, own in columns.items() if own is not None}
     if len(every) > MOST_COLUMNS:
-        log.info("more than %d numeric columns: not searching for equal numbers", MOST_COLUMNS)
+        log.info(
+            "more than %d numeric columns: not searching for columns that often equal each other",
+            MOST_COLUMNS,
+        )
         return ()
     partners = {
         name: [other for other, its in every.items() if other != name and same_grid(own, its)]

@@ -100,8 +100,8 @@ def parse_conditions(where: Mapping[str, Any] | Iterable[str] | str | None) -> d
         for name, wanted in where.items():
             if isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes):
                 raise UserError(
-                    f"The condition on column {name!r} is {wanted!r}; use one_of(...) for any of "
-                    "several values, between(low, high) for a range."
+                    f"The condition on column {name!r} is {wanted!r}; use one_of(...) for one of "
+                    "several values, or between(low, high) for a range."
                 )
         return {
             str(name): wanted if isinstance(wanted, Condition) else one_of(wanted)

@@ -320,7 +320,7 @@ def _find_reading(
             return Reading()
         raise UserError(
             f"missing_text ({missing_text!r}) is for text columns, but column {name!r} has a "
-            "categorical type. Convert it to text, or set its missing_text to null (JSON null)."
+            "categorical type. Convert it to text, or set its missing_text to null."
         )
     if missing_text is not None:
         return _reading_by_user(name, words, missing_text)
@@ -356,7 +356,7 @@ def _two_spellings(name: str, found: str, missing_text: str) -> UserError:
     return UserError(
         f"Column {name!r} contains {found!r} for missing values, but the schema sets missing_text "
         f"to {missing_text!r}. Use one spelling in the table, or set missing_text of this column "
-        "to null (JSON null)."
+        "to null."
     )
 
 
@@ -643,7 +643,7 @@ def scan(dataset: Dataset, columns: Mapping[str, Column], overrides: Overrides) 
     """Read all rows: kinds and bins come from a sample, but a category that is left out could
     never be learned, and a column may turn out to be different."""
     log.info(
-        "inferring kinds and number bins from %s of %s rows, categories from all",
+        "inferring kinds and bins from %s of %s rows, and categories from all rows",
         f"{dataset.sample(SAMPLED_ROWS).num_rows:,}",
         f"{dataset.num_rows:,}",
     )

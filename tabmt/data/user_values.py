@@ -40,8 +40,7 @@ def read_value(value: Any, column: Column, dtype: pa.DataType) -> pa.Scalar:
     if isinstance(value, str) and value == column.missing_text:
         raise UserError(
             f"The condition on column {column.name!r} asks for {value!r}, which stands for a "
-            "missing value there; use missing(), or `is missing` on the command line, and no other "
-            "values."
+            "missing value there; use missing() alone, or `is missing` on the command line."
         )
     try:
         if isinstance(value, str) and not is_text(dtype):

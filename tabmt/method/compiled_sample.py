@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tabmt.errors import how_to_install
 from tabmt.method.any_order import AnyOrderNetwork
 from tabmt.method.blocks import Block
 from tabmt.method.devices import has_bfloat16
@@ -73,7 +74,7 @@ def compile_network(net: nn.Module) -> CompiledNetwork | None:
     try:
         compiled = CompiledNetwork(net)
     except ImportError:
-        log.info("sampling: without compiled kernels; `pip install tabmt[fast]` makes it faster")
+        log.info("sampling: without compiled kernels; to sample faster, %s", how_to_install("fast"))
         return None
     log.info("sampling: with compiled kernels, matrix products in %s", str(compiled.dtype)[6:])
     return compiled

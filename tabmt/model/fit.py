@@ -197,7 +197,10 @@ def _encode_in_memory(
     auc = encoded.codes_detector_auc
     if not is_auto or auc is None or auc <= MOST_DETECTABLE:
         return encoded
-    log.info("so numbers that occur in many rows get bins of their own in all columns")
+    log.info(
+        "numbers that occur in many rows get bins of their own in all columns, because binning is "
+        "detectable"
+    )
     codec = _with_shared_values(codec, typed, codec.schema.names, config, seed)
     return _encode_typed(codec, typed, config, seed)
 
@@ -223,7 +226,11 @@ def _encode_typed(codec: TableCodec, typed: TypedTable, config: CodecConfig, see
     computed = {step.target for step in computable(encoded.rules, codec).values()}
     auc = codes_detector_auc(encoded.codec, typed, leave=computed, seed=seed)
     if auc is not None:
-        log.info("a classifier tells real rows from rows with binned numbers: AUC %.2f", auc)
+        log.info(
+            "detectability of binned numbers: a classifier tells them from real ones with AUC %.2f "
+            "(0.5: it cannot)",
+            auc,
+        )
     return dataclasses.replace(encoded, codes_detector_auc=auc)
 
 

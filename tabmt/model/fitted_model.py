@@ -14,7 +14,7 @@ from tabmt.method.embedding import Field, smoothing_bytes
 from tabmt.method.networks import Network, build_network
 from tabmt.model.model_card import ModelCard, Settings
 from tabmt.rules.enforce import RuleSet
-from tabmt.rules.found_rules import FoundRules
+from tabmt.rules.enforce_found import FoundRules
 from tabmt.seeds import derive
 
 MOST_BUFFERS = 2**31  # bytes that a network may hold besides its weights

@@ -36,7 +36,7 @@ from tabmt.method.sample import (
 from tabmt.model.fitted_model import FittedModel
 from tabmt.rules.computed import computable
 from tabmt.rules.enforce import RuleState
-from tabmt.rules.found_rules import FoundRules, FoundRuleState
+from tabmt.rules.enforce_found import FoundRules, FoundRuleState
 from tabmt.rules.redraw import Candidates, redraw
 from tabmt.seeds import derive, numpy_stream
 from tabmt.tokens import MASK
@@ -229,7 +229,12 @@ def generate_batches(
     if not request.allow_missing:
         for coded in model.codec.coded:
             if coded.codec.is_empty:
-                log.warning("Every value of column %r is missing; it stays missing.", coded.name)
+                had = "only missing values in the training table"
+                if coded.codec.has_rare:
+                    had = "no value in the training table that is frequent enough to be stored"
+                log.warning(
+                    "Column %r had %s, so its generated values are missing.", coded.name, had
+                )
     # Whether kernels are used depends on all rows, not on the span, as their rounding is different.
     shares = [
         NewRows(model, request, share.selections, compiled=rows >= LEAST_COMPILED)
@@ -398,7 +403,9 @@ class NewRows:
         valid, drawn = zip(*map(self._valid_chunk, sizes, streams, whole), strict=True)
         if sum(drawn) > (rows if self._found is not None else 0):
             log.info(
-                "rules: generated %s rows to get %s valid ones", f"{sum(drawn):,}", f"{rows:,}"
+                "rules: generated %s rows to get %s that satisfy them",
+                f"{sum(drawn):,}",
+                f"{rows:,}",
             )
         return stack(valid)
 

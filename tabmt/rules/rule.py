@@ -114,7 +114,7 @@ class Rule:
         if match := ABOUT_COLUMNS.match(plain):
             names = [original(word.strip()) for word in match[2].split(",")]
             if len(set(names)) < 2:
-                raise UserError(f"The rule {name!r} needs two columns or more: {text!r}.")
+                raise UserError(f"The rule {name!r} needs at least two columns: {text!r}.")
             form: Any = match[1]
             if form == "determines" and len(names) != 2:
                 raise UserError(f"The rule {name!r} needs two columns: {text!r}.")
@@ -327,8 +327,8 @@ def _parse_event(name: str, text: str, side: str, original: Callable[[str], str]
         ) if isinstance(value, int | float):
             return Event(original(column), -value)
     raise UserError(
-        f"The rule {name!r} ties two values, so each side must be `column == value` or `column is "
-        f"missing`: {text!r}."
+        f"The rule {name!r} has the form `A if and only if B`, so each side must be "
+        f"`column == value` or `column is missing`: {text!r}."
     )
 
 

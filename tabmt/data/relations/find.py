@@ -1,8 +1,9 @@
 """Find relations between the columns of a table, and write them as rules.
 
 Relations are searched in some rows, and then checked in all of them. Sums, functions, groups of
-flags and tied values become rules of the schema, which every generated row satisfies; orderings are
-only suggested, because enforcing them slows down sampling and gains little.
+flags and values that always occur together (ties) become rules of the schema, which every generated
+row satisfies; orderings are only suggested, because enforcing them slows down sampling and gains
+little.
 """
 
 import itertools
@@ -377,7 +378,7 @@ def _counted_flags(group: tuple[str, ...]) -> Counted:
 
 def _counted_tie(tie: Tie) -> CountedTie:
     one, two = tie
-    name = f"tie: {_named(two)} and {_named(one)}"
+    name = f"together: {_named(two)} and {_named(one)}"
     return CountedTie(name, f"{two.as_rule()} if and only if {one.as_rule()}", tie)
 
 

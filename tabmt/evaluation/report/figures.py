@@ -86,7 +86,7 @@ def pacmap() -> Any:
     try:
         import pacmap
     except ImportError as error:
-        raise not_installed("The manifold picture", "PaCMAP", "map") from error
+        raise not_installed("The map of embeddings", "PaCMAP", "map") from error
     return pacmap
 
 

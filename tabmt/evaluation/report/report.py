@@ -38,7 +38,8 @@ EXPLANATIONS = {
     "ml_efficiency": "A model trained on the synthetic rows, scored on real ones.",
     "detector_auc": "How well a classifier tells synthetic rows from real ones; at 0.5 it cannot.",
     "correlation_error": "How much the relations between columns differ.",
-    "worst_attack": "Share of training rows on which the worst attack succeeds beyond chance.",
+    "worst_attack": "Share of training rows on which the worst attack succeeds beyond its success "
+    "on test rows.",
 }
 
 
