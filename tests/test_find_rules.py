@@ -85,7 +85,7 @@ def test_a_rule_says_in_how_many_rows_it_holds_and_why_it_is_there():
         "share": 0.9992,
         "reason": "holds in 99.92 % of 5,000 rows; all generated rows will satisfy it",
     }
-    assert schema["rules"]["together: last_visit -1 and visits 0"] == (
+    assert schema["rules"]["same rows: last_visit -1 and visits 0"] == (
         "last_visit == -1 if and only if visits == 0"
     )
     assert schema["found"]["function: country of city"]["reason"] == (

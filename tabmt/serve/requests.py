@@ -183,7 +183,7 @@ class ImputeRequest(Given):
 
 
 class ScoreRequest(Given):
-    """Rows that are scored: how usual is each?"""
+    """Rows that are scored: what is their log-likelihood and anomaly score?"""
 
     model_config = ConfigDict(
         extra="forbid",

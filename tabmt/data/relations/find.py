@@ -378,7 +378,7 @@ def _counted_flags(group: tuple[str, ...]) -> Counted:
 
 def _counted_tie(tie: Tie) -> CountedTie:
     one, two = tie
-    name = f"together: {_named(two)} and {_named(one)}"
+    name = f"same rows: {_named(two)} and {_named(one)}"
     return CountedTie(name, f"{two.as_rule()} if and only if {one.as_rule()}", tie)
 
 
