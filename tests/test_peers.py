@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.peers import cart, catalogue, copies, environments, frames, shuffled, smote
-from benchmarks.peers.driver import cpu_seconds
+from benchmarks.peers.driver import check, cpu_seconds
 from benchmarks.peers.environments import small_table
 
 BASELINES = (cart, copies, shuffled, smote)
@@ -134,6 +134,18 @@ def test_the_driver_reports_seconds_memory_and_versions(tmp_path):
     assert report["peer"] == "cart" and report["versions"]["scikit-learn"]
     assert report["fit_seconds"] > 0 and report["sample_cpu_seconds"] >= 0
     assert report["peak_mb"] > 20 and report["about"]["settings"]["least rows of a leaf"] == 5
+
+
+def test_a_sample_may_lack_categories_but_not_have_others_or_another_type(train):
+    full = train.assign(city=train["city"].astype("category"))
+    fewer = full.assign(
+        city=full["city"].where(full["city"] != "Oslo").cat.remove_unused_categories()
+    )
+    assert "Oslo" not in fewer["city"].cat.categories
+    check(fewer, full, len(full))
+    for sample, table in ((full, fewer), (train, full), (full, train)):
+        with pytest.raises(ValueError, match="another type in the columns city"):
+            check(sample, table, len(full))
 
 
 def test_a_peer_that_fails_is_a_report_with_the_reason(tmp_path):
