@@ -62,20 +62,25 @@ function request(kind) {
   return body;
 }
 
+const quoted = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
+
+// The two buttons: all at once, or only the fit.
 function showCommands() {
-  const body = request("synthesize");
-  const quoted = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
-  const options = Object.entries(body).filter(([name, value]) => !["kind", "table"].includes(name) && !(name === "seed" && value === 0));
-  const words = options.map(([name, value]) => `--${name.replace("_", "-")} ${quoted(String(value))}`);
-  const named = options.map(([name, value]) => `${name}=${JSON.stringify(value)}`);
-  if (Object.keys(chosen).length) {
-    const columns = Object.entries(chosen).map(([name, kind]) => ({ name, kind }));
-    words.push("--schema schema.json");
-    named.push(`schema=${JSON.stringify({ columns })}`);
-  }
-  form.querySelector("[data-command]").textContent = ["tabmt synthesize", quoted(about.name), ...words].join(" ");
+  const hasKinds = Object.keys(chosen).length > 0;
+  const schema = JSON.stringify({ columns: Object.entries(chosen).map(([name, kind]) => ({ name, kind })) });
+  const options = (kind) => Object.entries(request(kind)).filter(([name]) => !["kind", "table"].includes(name));
+  const command = (kind) => {
+    const given = options(kind).filter(([name, value]) => !(name === "seed" && value === 0));
+    const words = given.map(([name, value]) => `--${name.replace("_", "-")} ${quoted(String(value))}`);
+    return ["tabmt", kind, quoted(about.name), ...words, ...(hasKinds ? ["--schema schema.json"] : [])].join(" ");
+  };
+  const named = (kind) => options(kind).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+  const table = [JSON.stringify(about.name), ...(hasKinds ? [`schema=${schema}`] : [])];
+  const written = hasKinds ? `printf '%s\\n' ${quoted(schema)} > schema.json\n` : "";
+  form.querySelector("[data-command]").textContent = `${written}${command("synthesize")}\n\n# Only fit:\n${command("fit")}`;
   form.querySelector("[data-python]").textContent =
-    `import tabmt\n\nresult = tabmt.synthesize(${[JSON.stringify(about.name), ...named].join(", ")})\nprint(result.verdict)`;
+    `import tabmt\n\nresult = tabmt.synthesize(${[...table, ...named("synthesize")].join(", ")})\nprint(result.verdict)\n\n` +
+    `# Only fit:\nmodel = tabmt.TabMT(${named("fit").join(", ")}).fit(${table.join(", ")})\nmodel.save("model.tabmt")`;
 }
 
 form.addEventListener("input", showCommands);
