@@ -1,5 +1,6 @@
 """Models and tables over HTTP: what comes back is what the library gives."""
 
+import asyncio
 import io
 import json
 import os
@@ -20,10 +21,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import serve as load_test
 from tabmt.cli import main
 from tabmt.conditions.condition import between, known, missing, one_of, parse_conditions
 from tabmt.serve import equivalents, requests
 from tabmt.serve.formats import plain_rows
+from tabmt.serve.limits import ROWS_AT_ONCE
 from tabmt.serve.sampling import Task
 from tests.serving import running
 from tests.tables import mixed_frame
@@ -237,6 +240,20 @@ def test_a_stream_ends_with_its_client(served, program, model):
         if streams.number == 0:
             break
     assert streams.number == 0
+
+
+@pytest.mark.slow
+def test_two_hundred_clients_at_once_get_their_rows(tmp_path, monkeypatch):
+    """A short run of the benchmark, which counts the rows of every answer and fails at an error."""
+    monkeypatch.setattr(load_test, "STREAM_ROWS", 2 * ROWS_AT_ONCE)
+    server, address, token = load_test.start(tmp_path)
+    try:
+        done = asyncio.run(load_test.load(address, token, 200, 10, server.pid))
+    finally:
+        server.terminate()
+        server.wait()
+    assert done["small_requests"] >= 200 and done["stream_rows"] >= 4 * ROWS_AT_ONCE
+    assert done["memory_mb"]["highest"] < done["memory_mb"]["before"] + 300
 
 
 # --- distributions -------------------------------------------------------------------------
