@@ -210,6 +210,27 @@ def test_missing_values_are_filled_and_rows_are_scored(program, model, fitted):
 
 
 @pytest.mark.slow
+def test_the_rows_of_an_uploaded_table_are_completed_filled_and_scored(
+    program, model, fitted, tmp_path
+):
+    path = tmp_path / "given.csv"
+    mixed_frame(60, seed=9).to_csv(path, index=False)
+    upload = {"params": {"name": "given.csv"}, "content": path.read_bytes()}
+    table = program.post("/api/tables", **upload).json()["id"]
+
+    def answered(what):
+        body = {"table": table, "seed": 2}
+        return lines(program.post(f"{model}/{what}", json=body, timeout=300))
+
+    for what in ("complete", "impute", "score"):
+        expected = getattr(fitted, what)(path, seed=2, output="arrow")
+        assert answered(what) == plain_rows(expected), what
+    assert program.delete(f"/api/tables/{table}").status_code == 204
+    gone = program.post(f"{model}/score", json={"table": table})
+    assert error_of(gone, 404) == f"There is no table with the id '{table}'."
+
+
+@pytest.mark.slow
 def test_many_rows_are_streamed_and_none_is_lost_or_repeated(program, model, fitted):
     body = {"rows": 40_000, "seed": 3, "format": "arrow"}
     with program.stream("POST", f"{model}/sample", json=body, timeout=600) as response:

@@ -171,7 +171,26 @@ def test_the_dial_follows_the_front(browser, fitted, tmp_path):
             "detector AUC (0.5 is best): 0.600."
         )
         tab.wait_for_selector("[data-command]:has-text('group=0.7')", state="attached")
+        tab.wait_for_selector("#status:has-text('with your temperatures')")
         assert "point%22%3A1" in tab.get_attribute("#download", "href")
+
+
+def test_temperatures_of_single_columns_are_those_of_the_download(browser, served, tmp_path):
+    with opened(browser, served.opened.page) as tab:
+        ready(tab)
+        tab.fill("#temperature", "1.5")
+        tab.wait_for_selector("#status:has-text('with your temperatures')")
+        tab.click("summary:has-text('A temperature for each column')")
+        tab.fill("#temperatures label:has-text('group') input", "0.7")
+        tab.wait_for_selector("[data-command]:has-text('group=0.7')", state="attached")
+        assert "height=1.5" in tab.text_content("[data-command]")
+        tab.fill("#rows", "30")
+        rows = downloaded(tab, tmp_path / "rows.csv")
+        namespace = {}
+        tab.wait_for_selector("[data-python]:has-text('sample(30,')", state="attached")
+        exec(tab.text_content("[data-python]"), namespace)
+        assert namespace["rows"]["visits"].tolist() == rows["visits"].tolist()
+        assert violations(tab) == []
 
 
 def test_a_file_comes_to_a_verdict_and_to_rows(browser, tmp_path):

@@ -61,8 +61,7 @@ async function update() {
     document.querySelector("[data-python]").textContent = answer.python;
     by("prompted").replaceChildren(table(answer.rows));
     showColumns();
-    const conditions = Object.keys(where).length;
-    say(status, conditions ? `The pictures show rows with ${conditions === 1 ? "your condition" : `your ${conditions} conditions`}.` : "The pictures show rows as the model learned them.");
+    say(status, `The pictures show rows ${described(asked)}.`);
   } catch (error) {
     if (error.name === "AbortError") return;
     refused = [401, 403, 422].includes(error.status) ? error.message : "";
@@ -70,6 +69,12 @@ async function update() {
   }
   by("columns").setAttribute("aria-busy", "false");
   by("columns").classList.remove("busy");
+}
+
+function described({ where: conditions = {}, ...temperature }) {
+  const number = Object.keys(conditions).length;
+  if (number) return number === 1 ? "with your condition" : `with your ${number} conditions`;
+  return Object.keys(temperature).length ? "with your temperatures" : "as the model learned them";
 }
 
 function changed() {
