@@ -268,11 +268,12 @@ def test_two_hundred_clients_at_once_get_their_rows(tmp_path, monkeypatch):
     """A short run of the benchmark, which counts the rows of every answer and fails at an error."""
     monkeypatch.setattr(load_test, "STREAM_ROWS", 2 * ROWS_AT_ONCE)
     server, address, token = load_test.start(tmp_path)
-    try:
-        done = asyncio.run(load_test.load(address, token, 200, 10, server.pid))
-    finally:
-        server.terminate()
-        server.wait()
+    with server:
+        try:
+            done = asyncio.run(load_test.load(address, token, 200, 10, server.pid))
+        finally:
+            server.terminate()
+            server.wait()
     assert done["small_requests"] >= 200 and done["stream_rows"] >= 4 * ROWS_AT_ONCE
     assert done["memory_mb"]["highest"] < done["memory_mb"]["before"] + 300
 
