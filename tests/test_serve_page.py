@@ -259,6 +259,28 @@ def test_ten_thousand_rows_are_dropped_and_come_to_a_verdict(browser, tmp_path):
         assert rows["since"].min() >= "2020-06-01" and rows["city"].isna().any()
 
 
+def test_rows_of_another_program_are_evaluated(browser, tmp_path):
+    with running(tmp_path / "work") as served, opened(browser, served.opened.page) as tab:
+        for seed, name in enumerate(("train.csv", "test.csv", "rows.csv")):
+            tab.goto(served.address)
+            drop(tab, name, mixed_frame(130, seed).to_csv(index=False))
+            tab.wait_for_url("**/tables/*")
+        tab.select_option("#evaluate [name=train]", label="train.csv")
+        tab.select_option("#evaluate [name=test]", label="test.csv")
+        tab.select_option("#evaluate [name=target]", "group")
+        shown = tab.text_content("[data-evaluate-command]")
+        assert shown == (
+            "tabmt evaluate rows.csv --train train.csv --test test.csv --target group "
+            "--report report.html"
+        )
+        assert violations(tab) == []
+        tab.click("#evaluate button")
+        tab.wait_for_url("**/jobs/*")
+        tab.wait_for_selector(".verdict", timeout=2 * PATIENCE)
+        assert tab.text_content("[data-command]") == shown
+        tab.frame_locator("iframe.report").locator("h2:has-text('Columns')").first.wait_for()
+
+
 def drop(tab, name, content):
     """Drop a file on the page as the browser does."""
     transfer = tab.evaluate_handle(

@@ -99,3 +99,41 @@ form.addEventListener("submit", async (event) => {
     for (const button of buttons) button.disabled = false;
   }
 });
+
+// --- evaluating ------------------------------------------------------------------------------
+
+function setUpEvaluation() {
+  const own = document.getElementById("evaluate");
+  const button = own.querySelector("button");
+  if (!button) return; // there is no other table
+  const nameOf = (select) => own.elements[select].selectedOptions[0].textContent;
+  const inputs = () => ["train", "test"].filter((name) => own.elements[name].value);
+  const show = () => {
+    const target = own.elements.target.value;
+    const words = inputs().map((name) => `--${name} ${quoted(nameOf(name))}`);
+    if (target) words.push(`--target ${quoted(target)}`);
+    own.querySelector("[data-evaluate-command]").textContent = ["tabmt evaluate", quoted(about.name), ...words, "--report report.html"].join(" ");
+    const values = [about.name, ...inputs().map(nameOf)].map((name) => JSON.stringify(name));
+    if (target) values.push(`target=${JSON.stringify(target)}`);
+    own.querySelector("[data-evaluate-python]").textContent = `import tabmt\n\nscores = tabmt.evaluate(${values.join(", ")})\nprint(scores.privacy.outcome)`;
+  };
+  own.addEventListener("input", show);
+  show();
+  own.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const ownStatus = document.getElementById("evaluate-status");
+    const body = { kind: "evaluate", synthetic: about.id };
+    for (const [name, value] of new FormData(own)) if (value) body[name] = value;
+    button.disabled = true;
+    say(ownStatus, "Starting.");
+    try {
+      const job = await call("POST", "/api/jobs", body);
+      window.location.assign(`/jobs/${job.id}`);
+    } catch (error) {
+      say(ownStatus, error.message, "wrong");
+      button.disabled = false;
+    }
+  });
+}
+
+setUpEvaluation();
