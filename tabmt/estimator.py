@@ -4,6 +4,7 @@ The constructor only stores settings, `fit` trains and returns self, and the nam
 attributes end in an underscore.
 """
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -64,14 +65,26 @@ from tabmt.model.model_card import ModelCard
 from tabmt.model.model_file import load_model, save_model
 from tabmt.model.model_html import model_html
 from tabmt.model.sample_many import Asked, sample_many
+from tabmt.progress import describe, in_notebook, notebook_bar
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+OnStep = Callable[[Progress], None]
 
 
 class NotFitted(UserError, NotFittedError):  # type: ignore[misc]
     """The model has not learned anything yet."""
+
+
+@contextlib.contextmanager
+def _shown(on_step: OnStep | None) -> Iterator[OnStep | None]:
+    """What to call after each step: in a notebook, by default, a bar below the cell."""
+    if on_step is not None or not in_notebook():
+        yield on_step
+        return
+    with notebook_bar() as draw:
+        yield lambda step: draw(step.share, describe(step))
 
 
 def with_options(
@@ -179,7 +192,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         resume: bool = False,
         store: str | Path | None = None,
         engine: Engine = "local",
-        on_step: Callable[[Progress], None] | None = None,
+        on_step: OnStep | None = None,
         should_stop: Callable[[], bool] | None = None,
     ) -> Self:
         """Fit the model to a table.
@@ -191,7 +204,7 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         folder `store`, where a later fit of the same files finds them. `on_step` is called after
         each step; if it raises `Cancelled`, the checkpoint is saved first. Training ends with the
         best weights so far as soon as `should_stop`, which is called before each step, returns
-        True.
+        True. In a notebook, a fit without `on_step` shows its progress.
 
         Example:
             >>> schema = {"columns": [{"name": "code", "kind": "categorical"}]}
@@ -204,10 +217,11 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
             resume=resume,
             store=None if store is None else Path(store).absolute(),
             engine=engine,
-            on_step=on_step,
             should_stop=should_stop,
         )
-        self._model = fit(table, self.get_params(), options)
+        with _shown(on_step) as shown:
+            options = dataclasses.replace(options, on_step=shown)
+            self._model = fit(table, self.get_params(), options)
         return self
 
     @property

@@ -35,8 +35,8 @@ class Served:
 
 
 @contextlib.contextmanager
-def running(folder: Path, models: Sequence[Path | str] = ()) -> Iterator[Served]:
-    with opened([str(model) for model in models], folder, 0) as ready:
+def running(folder: Path, models: Sequence[Path | str] = (), port: int = 0) -> Iterator[Served]:
+    with opened([str(model) for model in models], folder, port) as ready:
         thread = threading.Thread(target=ready.run)
         thread.start()
         try:

@@ -17,6 +17,7 @@ BASE = {
     "outputs",
     "parallel",
     "printable",
+    "progress",
     "seeds",
     "tokens",
     "writing",

@@ -15,8 +15,8 @@ from pathlib import Path
 import pyte
 import pytest
 
-from tabmt.cli.console import describe
 from tabmt.method.train import Progress
+from tabmt.progress import describe
 from tests.tables import mixed_frame
 
 WIDTH, HEIGHT = 80, 24

@@ -149,3 +149,25 @@ def test_a_browser_shows_the_report_without_messages_or_requests(report, tmp_pat
     assert len(drawn) > 20 and min(drawn) > 50
     assert scroll_width <= width
     print(f"screenshot in {tmp_path}", file=sys.stderr)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Debian's chromium package")
+def test_a_printed_report_hides_nothing_and_fits_the_paper(report, tmp_path):
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = tmp_path / "report.html"
+    path.write_text(report, encoding="utf-8")
+    width = 680  # pixels between the margins of A4
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": width, "height": 1000}, color_scheme="dark")
+        tab.goto(path.as_uri())
+        inside = "[...document.querySelectorAll('details > :last-child')]"
+        on_screen = tab.evaluate(f"{inside}.map(e => e.checkVisibility())")
+        tab.emulate_media(media="print")
+        printed = tab.evaluate(f"{inside}.map(e => e.checkVisibility())")
+        background = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+        scroll_width = tab.evaluate("document.documentElement.scrollWidth")
+        browser.close()
+    assert len(printed) >= 4 and all(printed) and not any(on_screen)
+    assert background == "rgb(255, 255, 255)"  # also of a dark desktop
+    assert scroll_width <= width

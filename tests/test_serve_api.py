@@ -1,5 +1,6 @@
 """Models and tables over HTTP: what comes back is what the library gives."""
 
+import asyncio
 import io
 import json
 import os
@@ -20,10 +21,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import serve as load_test
 from tabmt.cli import main
 from tabmt.conditions.condition import between, known, missing, one_of, parse_conditions
 from tabmt.serve import equivalents, requests
 from tabmt.serve.formats import plain_rows
+from tabmt.serve.limits import ROWS_AT_ONCE
 from tabmt.serve.sampling import Task
 from tests.serving import running
 from tests.tables import mixed_frame
@@ -207,6 +210,27 @@ def test_missing_values_are_filled_and_rows_are_scored(program, model, fitted):
 
 
 @pytest.mark.slow
+def test_the_rows_of_an_uploaded_table_are_completed_filled_and_scored(
+    program, model, fitted, tmp_path
+):
+    path = tmp_path / "given.csv"
+    mixed_frame(60, seed=9).to_csv(path, index=False)
+    upload = {"params": {"name": "given.csv"}, "content": path.read_bytes()}
+    table = program.post("/api/tables", **upload).json()["id"]
+
+    def answered(what):
+        body = {"table": table, "seed": 2}
+        return lines(program.post(f"{model}/{what}", json=body, timeout=300))
+
+    for what in ("complete", "impute", "score"):
+        expected = getattr(fitted, what)(path, seed=2, output="arrow")
+        assert answered(what) == plain_rows(expected), what
+    assert program.delete(f"/api/tables/{table}").status_code == 204
+    gone = program.post(f"{model}/score", json={"table": table})
+    assert error_of(gone, 404) == f"There is no table with the id '{table}'."
+
+
+@pytest.mark.slow
 def test_many_rows_are_streamed_and_none_is_lost_or_repeated(program, model, fitted):
     body = {"rows": 40_000, "seed": 3, "format": "arrow"}
     with program.stream("POST", f"{model}/sample", json=body, timeout=600) as response:
@@ -237,6 +261,21 @@ def test_a_stream_ends_with_its_client(served, program, model):
         if streams.number == 0:
             break
     assert streams.number == 0
+
+
+@pytest.mark.slow
+def test_two_hundred_clients_at_once_get_their_rows(tmp_path, monkeypatch):
+    """A short run of the benchmark, which counts the rows of every answer and fails at an error."""
+    monkeypatch.setattr(load_test, "STREAM_ROWS", 2 * ROWS_AT_ONCE)
+    server, address, token = load_test.start(tmp_path)
+    with server:
+        try:
+            done = asyncio.run(load_test.load(address, token, 200, 10, server.pid))
+        finally:
+            server.terminate()
+            server.wait()
+    assert done["small_requests"] >= 200 and done["stream_rows"] >= 4 * ROWS_AT_ONCE
+    assert done["memory_mb"]["highest"] < done["memory_mb"]["before"] + 300
 
 
 # --- distributions -------------------------------------------------------------------------

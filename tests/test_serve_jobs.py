@@ -1,9 +1,18 @@
 """Jobs over HTTP: they run in their own processes, end when they are told, and survive restarts."""
 
+import ast
+import inspect
+import shlex
+import subprocess
 import time
 
 import pytest
 
+import tabmt
+from tabmt import TabMT
+from tabmt.cli import main
+from tabmt.serve.equivalents import job_code, job_command
+from tabmt.serve.requests import JobRequest
 from tests.serving import finished, running
 from tests.tables import mixed_frame
 
@@ -65,7 +74,7 @@ def test_a_table_comes_to_a_verdict(tmp_path):
         assert report.headers["x-frame-options"] == "SAMEORIGIN" and "<svg" in report.text
         synthetic = program.get(f"/api/jobs/{job}/files/synthetic")
         assert len(synthetic.text.splitlines()) == 101
-        assert "attachment" in synthetic.headers["content-disposition"]
+        assert 'filename="people-synthetic.csv"' in synthetic.headers["content-disposition"]
         assert any("too few" in event.get("message", "") for event in ended["events"])
 
 
@@ -189,3 +198,57 @@ def test_a_search_puts_a_front_beside_its_model(tmp_path, fitted):
         assert len(front["points"]) >= 1
         sampled = program.post(f"/api/models/{model}/sample", json={"rows": 5, "point": 1})
         assert len(sampled.text.splitlines()) == 5
+
+
+# --- equivalents ---------------------------------------------------------------------------
+
+TABLE = "0123456789abcdef"
+REQUESTS = {
+    "fit": {"table": TABLE, "minutes": 2, "target": "sex", "protect": 3, "seed": 4},
+    "synthesize": {"table": TABLE, "minutes": 2, "rows": 50, "max_risk": 0.1},
+    "evaluate": {"synthetic": TABLE, "train": TABLE, "target": "sex", "max_risk": 0.1},
+    "pareto": {"model": TABLE, "target": "sex", "trials": 5, "minutes": 2, "seed": 4},
+}
+PATHS = {
+    "fit": {"table": "it's.csv"},
+    "synthesize": {"table": "people.csv"},
+    "evaluate": {"synthetic": "synthetic.csv", "train": "train.csv"},
+    "pareto": {"model": "m.tabmt", "train": "train.csv", "test": "test.csv"},
+}
+SCHEMA = {"columns": [{"name": "it's", "kind": "numeric"}]}
+
+
+@pytest.mark.parametrize("kind", REQUESTS)
+@pytest.mark.parametrize("schema", [None, SCHEMA], ids=["inferred", "kinds"])
+def test_the_command_and_the_code_of_a_job_ask_for_the_same(kind, schema, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in PATHS[kind].values():
+        (tmp_path / path).touch()
+    given = {"kind": kind, **REQUESTS[kind]}
+    request = JobRequest.model_validate(given).model_dump(exclude_none=True)
+    *written, command = job_command(request, PATHS[kind], schema).splitlines()
+    for line in written:
+        subprocess.run(["sh", "-c", line], check=True)
+    name, *words = shlex.split(command)[1:]
+    click = main.commands[name]
+    if kind == "pareto":
+        click = click.commands[words.pop(0)]
+    asked = click.make_context(name, words).params
+    call = next(node for node in ast.walk(ast.parse(job_code(request, PATHS[kind], schema)))
+                if isinstance(node, ast.Call) and node.keywords)  # fmt: skip
+    in_python = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
+    if kind == "fit":
+        fitted = ast.parse(job_code(request, PATHS[kind], schema)).body[1].value
+        assert [ast.literal_eval(word.value) for word in fitted.keywords] == [schema] * bool(schema)
+        in_python = {w.arg: ast.literal_eval(w.value) for w in fitted.func.value.keywords}
+        inspect.signature(TabMT).bind(**in_python)
+    elif kind != "evaluate":
+        inspect.signature(getattr(tabmt, kind)).bind(*call.args, **in_python)
+        in_python.pop("schema", None)
+    for option, value in in_python.items():
+        assert asked[option] == value, option
+    set_here = set(REQUESTS[kind]) - set(PATHS[kind])
+    assert set(in_python) >= set_here
+    if written:
+        assert tabmt.data.overrides.read_overrides("schema.json") == schema
+        assert "--schema schema.json" in command

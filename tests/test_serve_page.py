@@ -116,6 +116,16 @@ def test_a_range_is_dragged_and_a_mistake_is_said(browser, served):
         tab.press("[aria-label='weight from']", "Enter")
         tab.wait_for_selector("#status.wrong")
         assert "weight" in tab.text_content("#status")
+        saved = []
+        tab.on("download", lambda one: saved.append(one))
+        tab.click("#download")  # says why, and does not save the error as rows
+        assert "weight" in tab.text_content("#alert")
+        tab.click("#chips button:has-text('weight')")
+        tab.wait_for_selector("#status:has-text('your con')")
+        tab.fill("#rows", "0")
+        tab.click("#download")
+        tab.wait_for_timeout(500)
+        assert saved == [] and tab.evaluate("document.activeElement.id") == "rows"
 
 
 def test_some_cells_are_written_and_the_rest_is_drawn(browser, served):
@@ -156,9 +166,31 @@ def test_the_dial_follows_the_front(browser, fitted, tmp_path):
         assert violations(tab) == []
         tab.focus("#dial")
         tab.keyboard.press("ArrowRight")
-        assert tab.text_content("#dial-words").startswith("Point 1: privacy (dcr) 0.100")
+        assert tab.text_content("#dial-words") == (
+            "Point 1 of 3: distance to the closest training row (more is more private): 0.100; "
+            "detector AUC (0.5 is best): 0.600."
+        )
         tab.wait_for_selector("[data-command]:has-text('group=0.7')", state="attached")
+        tab.wait_for_selector("#status:has-text('with your temperatures')")
         assert "point%22%3A1" in tab.get_attribute("#download", "href")
+
+
+def test_temperatures_of_single_columns_are_those_of_the_download(browser, served, tmp_path):
+    with opened(browser, served.opened.page) as tab:
+        ready(tab)
+        tab.fill("#temperature", "1.5")
+        tab.wait_for_selector("#status:has-text('with your temperatures')")
+        tab.click("summary:has-text('A temperature for each column')")
+        tab.fill("#temperatures label:has-text('group') input", "0.7")
+        tab.wait_for_selector("[data-command]:has-text('group=0.7')", state="attached")
+        assert "height=1.5" in tab.text_content("[data-command]")
+        tab.fill("#rows", "30")
+        rows = downloaded(tab, tmp_path / "rows.csv")
+        namespace = {}
+        tab.wait_for_selector("[data-python]:has-text('sample(30,')", state="attached")
+        exec(tab.text_content("[data-python]"), namespace)
+        assert namespace["rows"]["visits"].tolist() == rows["visits"].tolist()
+        assert violations(tab) == []
 
 
 def test_a_file_comes_to_a_verdict_and_to_rows(browser, tmp_path):
@@ -227,6 +259,28 @@ def test_ten_thousand_rows_are_dropped_and_come_to_a_verdict(browser, tmp_path):
         assert rows["since"].min() >= "2020-06-01" and rows["city"].isna().any()
 
 
+def test_rows_of_another_program_are_evaluated(browser, tmp_path):
+    with running(tmp_path / "work") as served, opened(browser, served.opened.page) as tab:
+        for seed, name in enumerate(("train.csv", "test.csv", "rows.csv")):
+            tab.goto(served.address)
+            drop(tab, name, mixed_frame(130, seed).to_csv(index=False))
+            tab.wait_for_url("**/tables/*")
+        tab.select_option("#evaluate [name=train]", label="train.csv")
+        tab.select_option("#evaluate [name=test]", label="test.csv")
+        tab.select_option("#evaluate [name=target]", "group")
+        shown = tab.text_content("[data-evaluate-command]")
+        assert shown == (
+            "tabmt evaluate rows.csv --train train.csv --test test.csv --target group "
+            "--report report.html"
+        )
+        assert violations(tab) == []
+        tab.click("#evaluate button")
+        tab.wait_for_url("**/jobs/*")
+        tab.wait_for_selector(".verdict", timeout=2 * PATIENCE)
+        assert tab.text_content("[data-command]") == shown
+        tab.frame_locator("iframe.report").locator("h2:has-text('Columns')").first.wait_for()
+
+
 def drop(tab, name, content):
     """Drop a file on the page as the browser does."""
     transfer = tab.evaluate_handle(
@@ -250,7 +304,7 @@ def test_a_dropped_file_that_is_no_table_is_refused_with_a_sentence(browser, ser
         assert "'notes.csv'" in tab.text_content("#upload-status")
 
 
-def test_a_wrong_token_and_a_server_that_was_started_again(browser, fitted, tmp_path):
+def test_a_wrong_token_and_a_login_that_has_ended(browser, fitted, tmp_path):
     fitted.save(tmp_path / "people.tabmt")
     with running(tmp_path / "work", [tmp_path / "people.tabmt"]) as served:
         wrong = f"{served.address}?token=wrong"
@@ -259,11 +313,58 @@ def test_a_wrong_token_and_a_server_that_was_started_again(browser, fitted, tmp_
             assert violations(tab) == []
         with opened(browser, served.opened.page, expected=("401",)) as tab:
             ready(tab)
-            served.opened.access._sessions.clear()  # as a server that was started again
+            served.opened.access._sessions.clear()  # as after twelve hours
             tab.click("[data-column=group] .bar >> nth=0")
             tab.wait_for_selector("#alert:not([hidden])")
             assert "no longer logged in" in tab.text_content("#alert")
             tab.wait_for_selector("#status:text-is('This page is logged out.')")
+
+
+GONE = ("401", "ERR_CONNECTION_REFUSED")  # what a browser says of a server that is gone
+
+
+def test_a_server_that_is_gone_and_started_again_under_an_open_page(browser, fitted, tmp_path):
+    fitted.save(tmp_path / "people.tabmt")
+    arguments = (tmp_path / "work", [tmp_path / "people.tabmt"])
+    with contextlib.ExitStack() as stack:
+        with running(*arguments) as served:
+            tab = stack.enter_context(opened(browser, served.opened.page, GONE))
+            ready(tab)
+        tab.click("[data-column=group] .bar:has-text('a')")
+        tab.wait_for_selector("#alert:has-text('cannot be reached')")
+        served = stack.enter_context(running(*arguments, port=served.opened.access.port))
+        tab.click("[data-column=group] .bar:has-text('b')")
+        tab.wait_for_selector("#alert:has-text('no longer logged in')")
+        tab.goto(served.opened.page)
+        ready(tab)
+        tab.click("[data-column=group] .bar:has-text('b')")
+        tab.wait_for_selector("#status:has-text('your condition')")
+        assert tab.is_hidden("#alert")
+
+
+def test_a_job_that_was_interrupted_is_resumed_on_the_page(browser, tmp_path):
+    table = tmp_path / "people.csv"
+    mixed_frame(1000).to_csv(table, index=False)
+    with contextlib.ExitStack() as stack:
+        with running(tmp_path / "work") as served:
+            tab = stack.enter_context(opened(browser, served.opened.page, GONE))
+            tab.set_input_files("#file", table)
+            tab.wait_for_url("**/tables/*")
+            tab.click("button[value=fit]")
+            tab.wait_for_url("**/jobs/*")
+            tab.wait_for_selector("#curves svg")
+        tab.wait_for_selector("#alert:has-text('cannot be reached')")
+        port = served.opened.access.port
+        served = stack.enter_context(running(tmp_path / "work", port=port))
+        tab.wait_for_selector("#alert:has-text('no longer logged in')")
+        tab.goto(served.opened.page)
+        tab.click("table a:has-text('Fit a model')")
+        tab.wait_for_selector(".badge.interrupted")
+        assert violations(tab) == []
+        tab.click("[data-action=resume]")
+        tab.wait_for_selector("[data-action=stop]:enabled")
+        tab.click("[data-action=stop]")
+        tab.wait_for_selector(".badge.finished")
 
 
 def test_two_tabs_do_not_disturb_each_other(browser, served):

@@ -9,12 +9,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tabmt.printable import printable
+from tabmt.progress import describe, describe_stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,8 +83,7 @@ def training_progress() -> Iterator[Callable[["Progress"], None]]:
     with _bar() as draw:
 
         def draw_step(progress: "Progress") -> None:
-            done = progress.seconds / max(progress.seconds + progress.seconds_left, 1e-9)
-            draw(done, describe(progress))
+            draw(progress.share, describe(progress))
 
         yield draw_step
 
@@ -121,15 +120,6 @@ def stage_progress(
         yield draw_stage
 
 
-def describe_stage(share: float, details: Mapping[str, Any]) -> str:
-    """What a stage is doing, in a few words."""
-    if "loss" in details:
-        return describe(SimpleNamespace(**details))
-    if "of" in details:
-        return f"{details['rows']:,} of {details['of']:,} rows"
-    return str(details.get("metric", f"{share:.0%}"))
-
-
 @contextmanager
 def _bar() -> Iterator[Callable[[float, str], None]]:
     """A progress bar on the terminal, with a text beside it."""
@@ -144,15 +134,6 @@ def _bar() -> Iterator[Callable[[float, str], None]]:
     ):
         task = bar.add_task("", total=1.0)
         yield lambda share, words: bar.update(task, completed=share, description=words)
-
-
-def describe(progress: "Progress | SimpleNamespace") -> str:
-    """One short line: it has to fit on a terminal of 80 columns beside the bar."""
-    left = f"{progress.seconds_left / 60:.1f} min left"
-    if progress.seconds_left < 60:
-        left = f"{progress.seconds_left:.0f} s left"
-    valid = "" if progress.valid_loss is None else f"  validation {progress.valid_loss:.3f}"
-    return f"step {progress.step}  loss {progress.loss:.3f}{valid}  {left}"
 
 
 def report_rows(batches: "Iterator[pa.Table]", rows: int | None) -> "Iterator[pa.Table]":

@@ -27,6 +27,7 @@ from tabmt.evaluation.metrics import coverage, fidelity, privacy, utility, valid
 from tabmt.evaluation.metrics.encoder import EncodedTable, MetricEncoder
 from tabmt.evaluation.results import Better, Evaluation, Privacy, Score
 from tabmt.evaluation.verdict import RealRows, privacy_verdict
+from tabmt.progress import in_notebook, notebook_bar
 from tabmt.rules.rule import Rule
 from tabmt.seeds import derive, numpy_stream
 
@@ -52,7 +53,11 @@ def evaluate(synthetic: Any, train: Any, test: Any = None, **options: Any) -> Ev
         >>> scores["detector_auc"].value
         >>> scores.privacy.outcome  # "safe" by these tests, "unsafe" or "undecided"
     """
-    return Evaluator.of(train, test, **options).evaluate(synthetic).evaluation
+    evaluator = Evaluator.of(train, test, **options)
+    if not in_notebook():
+        return evaluator.evaluate(synthetic).evaluation
+    with notebook_bar() as draw:
+        return evaluator.evaluate(synthetic, on_progress=draw).evaluation
 
 
 @dataclass(frozen=True)

@@ -438,6 +438,11 @@ class Progress:
     seconds: float
     seconds_left: float
 
+    @property
+    def share(self) -> float:
+        """Of the time of training, as far as it is known."""
+        return self.seconds / max(self.seconds + self.seconds_left, 1e-9)
+
 
 @dataclass(frozen=True)
 class Summary:

@@ -87,7 +87,7 @@ async def rows_response(
     made = await service.rows(model, what, request)
     headers = {}
     if download:
-        name = download_name(f"{service.models.entry(model).name}-rows", SUFFIXES[request.format])
+        name = download_name(service.models.entry(model).name, "rows", SUFFIXES[request.format])
         headers["content-disposition"] = f'attachment; filename="{name}"'
     media_type = MEDIA_TYPES[request.format]
     if isinstance(made, Pieces):
@@ -298,7 +298,7 @@ def file_response(
     if name == "report":
         headers = {"content-security-policy": REPORT_POLICY, "x-frame-options": "SAMEORIGIN"}
         return FileResponse(path, media_type="text/html; charset=utf-8", headers=headers)
-    shown = download_name(f"{owner}-{name}", suffix_of(path))
+    shown = download_name(owner, name, suffix_of(path))
     return FileResponse(path, media_type="application/octet-stream", filename=shown)
 
 

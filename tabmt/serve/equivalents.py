@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -138,43 +139,75 @@ def _temperature_options(temperature: Any) -> list[str]:
     return [f"{temperature:g}"]
 
 
-def job_command(request: Mapping[str, Any], name: str, *, has_schema: bool) -> str:
-    """The command of a job. Uploaded tables have the names of their files."""
-    kind = request["kind"]
-    keys = ("rows", "target", "minutes", "steps", "protect", "max_risk", "seed")
-    options = [word for key in keys for word in _option(key, request.get(key))]
-    if has_schema:
-        options += ["--schema", "schema.json"]
-    if kind in ("fit", "synthesize"):
-        return shlex.join(["tabmt", kind, name, *options])
-    if kind == "evaluate":
-        return shlex.join(["tabmt", "evaluate", name, "--train", "train.csv", "--test", "test.csv",
-                           *options, "--report", "report.html"])  # fmt: skip
-    searched = [word for key in ("trials", "privacy", "quality", "sampler")
-                for word in (f"--{key}", str(request[key]))]  # fmt: skip
-    return shlex.join(["tabmt", "pareto", "search", name, "--train", "train.csv", "--valid",
-                       "test.csv", *searched, *options, "-o", "front.json"])  # fmt: skip
+# --- jobs ----------------------------------------------------------------------------------
+
+FIT_OPTIONS = ("target", "minutes", "steps", "protect")
+OPTIONS = {  # of each kind of job: what a request may set for it, besides the seed
+    "fit": FIT_OPTIONS,
+    "synthesize": ("rows", *FIT_OPTIONS, "max_risk"),
+    "evaluate": ("target", "max_risk"),
+    "pareto": ("target", "trials", "minutes", "sampler", "privacy", "quality"),
+}
+
+
+def job_command(
+    request: Mapping[str, Any], paths: Mapping[str, str], schema: Mapping[str, Any] | None
+) -> str:
+    """The command of a job. `paths` are those of its tables and of its model, for people."""
+    options = [word for key, value in _given(request) for word in _option(key, value)]
+    if request["kind"] == "evaluate":
+        words = ["evaluate", paths["synthetic"], "--train", paths["train"]]
+        words += ["--test", paths["test"]] if "test" in paths else []
+        return shlex.join(["tabmt", *words, *options, "--report", "report.html"])
+    if request["kind"] == "pareto":
+        words = ["pareto", "search", paths["model"], "--train", paths["train"]]
+        words += ["--valid", paths["test"]]
+        return shlex.join(["tabmt", *words, *options, "-o", "front.json"])
+    command = shlex.join(["tabmt", request["kind"], paths["table"], *options])
+    if schema is None:
+        return command
+    written = shlex.join(["printf", "%s\\n", json.dumps(schema, ensure_ascii=False)])
+    return f"{written} > schema.json\n{command} --schema schema.json"
 
 
 def _option(name: str, value: Any) -> list[str]:
-    if value is None or (name == "seed" and value == 0):
+    if name == "seed" and value == 0:
         return []
     text = f"{value:g}" if isinstance(value, float) else str(value)
     return [f"--{name.replace('_', '-')}", text]
 
 
-def job_code(request: Mapping[str, Any], name: str, *, has_schema: bool) -> str:
-    """The call in Python of a job that fits a table."""
-    keys = ("rows", "target", "minutes", "steps", "protect", "max_risk", "seed")
-    given = {key: request[key] for key in keys if request.get(key) is not None}
-    if has_schema:
-        given["schema"] = "schema.json"
-    words = ", ".join([repr(name), *(f"{key}={value!r}" for key, value in given.items())])
+def job_code(
+    request: Mapping[str, Any], paths: Mapping[str, str], schema: Mapping[str, Any] | None
+) -> str:
+    """The same in Python."""
+    options = dict(_given(request))
+    if request["kind"] == "fit":
+        table = _arguments(paths["table"], **({} if schema is None else {"schema": schema}))
+        fitted = f"model = TabMT({_arguments(**options)}).fit({table})"
+        return f"from tabmt import TabMT\n\n{fitted}\nmodel.save('model.tabmt')"
     if request["kind"] == "synthesize":
-        return f"import tabmt\n\nresult = tabmt.synthesize({words})\nprint(result.verdict)"
-    settings = {key: value for key, value in given.items() if key != "schema"}
-    inside = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-    fit = f"{name!r}" + (", schema='schema.json'" if has_schema else "")
-    return (
-        f"from tabmt import TabMT\n\nmodel = TabMT({inside}).fit({fit})\nmodel.save('model.tabmt')"
-    )
+        if schema is not None:
+            options["schema"] = schema
+        call = f"result = tabmt.synthesize({_arguments(paths['table'], **options)})"
+        return f"import tabmt\n\n{call}\nprint(result.verdict)"
+    names = ("synthetic", "train", "test") if request["kind"] == "evaluate" else (
+        "model", "train", "test"
+    )  # fmt: skip
+    inputs = [paths[name] for name in names if name in paths]
+    if request["kind"] == "evaluate":
+        call = f"scores = tabmt.evaluate({_arguments(*inputs, **options)})"
+        return f"import tabmt\n\n{call}\nprint(scores.privacy.outcome)"
+    call = f"front = tabmt.pareto({_arguments(*inputs, **options)})"
+    return f"import tabmt\n\n{call}\nfront.save('front.json')"
+
+
+def _given(request: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The options that a request sets, in order."""
+    keys = (*OPTIONS[request["kind"]], "seed")
+    return [(key, request[key]) for key in keys if request.get(key) is not None]
+
+
+def _arguments(*values: Any, **named: Any) -> str:
+    """The arguments of a call."""
+    return ", ".join([*map(repr, values), *(f"{key}={value!r}" for key, value in named.items())])

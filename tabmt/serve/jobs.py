@@ -166,6 +166,16 @@ class Jobs:
                 raise UserError(f"This job is {current.state}; cancel it first.")
             shutil.rmtree(self.workspace.jobs_folder / job, ignore_errors=True)
 
+    def inputs(self, job: str) -> tuple[dict[str, str], dict[str, Any] | None]:
+        """The files of a job as people name them, and the schema that it was given."""
+        stored = read_json(self.workspace.jobs_folder / job / "request.json", "request")
+        return _shown(stored["paths"], stored["names"]), stored["schema"]
+
+    def inputs_of(self, request: JobRequest) -> tuple[dict[str, str], dict[str, Any] | None]:
+        """The same of a job that is not started yet."""
+        paths, names, _ = self._inputs(request)
+        return _shown(paths, names), None
+
     def needs_table(self, table: str) -> bool:
         """Whether an unfinished job reads a table."""
         named = (value for job in self.jobs() if job.state in OPEN for value in _ids(job))
@@ -274,6 +284,13 @@ class Jobs:
     def _write(self, job: Job) -> None:
         path = self.workspace.jobs_folder / job.id / "job.json"
         write_text(path, json_text(dataclasses.asdict(job)))
+
+
+def _shown(paths: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """Paths for a command: an uploaded table has the name of its file, a model has its path."""
+    return {
+        item: path if item == "model" else names.get(path, path) for item, path in paths.items()
+    }
 
 
 def _ids(job: Job) -> list[str]:

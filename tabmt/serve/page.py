@@ -88,8 +88,12 @@ def home(request: Request, service: Server) -> HTMLResponse:
 def table(table: Id, request: Request, service: Server) -> HTMLResponse:
     about = service.workspace.table(table)
     return _show(
-        request, service, "table.html", table=about, kinds=KINDS, protect=CodecConfig.protect
-    )
+        request, service, "table.html",
+        table=about,
+        others=[other for other in service.workspace.tables() if other.id != table],
+        kinds=KINDS,
+        protect=CodecConfig.protect,
+    )  # fmt: skip
 
 
 @router.get("/jobs/{job}")

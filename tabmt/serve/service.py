@@ -20,6 +20,7 @@ from tabmt.data.infer import infer_schema
 from tabmt.errors import UserError
 from tabmt.json_files import json_text
 from tabmt.model.stored_values import describe
+from tabmt.search.charts import TITLES
 from tabmt.serve import equivalents, rows
 from tabmt.serve.access import Access
 from tabmt.serve.distributions import Baseline, shares
@@ -30,6 +31,7 @@ from tabmt.serve.models import LoadedModel, ModelEntry, Models, verdict_of
 from tabmt.serve.requests import (
     CompleteRequest,
     DistributionRequest,
+    JobRequest,
     SampleRequest,
     check_rows,
     conditions,
@@ -42,7 +44,7 @@ from tabmt.writing import OWNER_ONLY
 Result = TypeVar("Result")
 
 PREVIEW_ROWS = 8
-FILES = ("model", "synthetic", "report", "scores", "readme", "front")  # never the real rows
+FILES = ("synthetic", "model", "report", "scores", "readme", "front")  # never the real rows
 
 
 class TooSlow(UserError):
@@ -149,13 +151,13 @@ class Service:
             "real_values": describe(estimator.model_),
             "verdict": verdict_of(loaded.entry.results, loaded.entry.name),
             "files": files_of(loaded.entry.results),
-            "can_search": loaded.entry.results.file("train") is not None
-            and loaded.entry.results.file("test") is not None,
+            "search": self._search(loaded.entry),
             "front": None
             if front is None
             else {
                 "privacy": front.privacy,
                 "quality": front.quality,
+                "titles": {"privacy": TITLES[front.privacy], "quality": TITLES[front.quality]},
                 "points": [
                     {"point": number, "privacy": p.test_privacy, "quality": p.test_quality,
                      "temperatures": p.temperatures}
@@ -281,22 +283,20 @@ class Service:
         }
 
     def job_json(self, job: Job) -> dict[str, Any]:
-        has_schema = self._has_schema(job)
         return {
             **dataclasses.asdict(job),
             "can_stop": job.state == "running" and job.kind in CAN_STOP and not job.is_stopping,
             "can_cancel": job.state in ("queued", "running"),
             "can_resume": job.state in RESUMABLE,
-            "command": equivalents.job_command(job.request, job.name, has_schema=has_schema),
-            "python": equivalents.job_code(job.request, job.name, has_schema=has_schema),
+            **_equivalents(job.request, *self.jobs.inputs(job.id)),
         }
 
-    def _has_schema(self, job: Job) -> bool:
-        table = job.request.get("table")
-        try:
-            return table is not None and bool(self.workspace.table(table).overrides)
-        except UserError:  # deleted since
-            return False
+    def _search(self, entry: ModelEntry) -> dict[str, str] | None:
+        """The command and the code that search a front for a model; None if it has no real rows."""
+        if entry.results.file("train") is None or entry.results.file("test") is None:
+            return None
+        request = JobRequest.model_validate({"kind": "pareto", "model": entry.id})
+        return _equivalents(request.model_dump(), *self.jobs.inputs_of(request))
 
 
 def files_of(results: Results) -> list[str]:
@@ -311,8 +311,9 @@ def public(sentence: str, names: dict[str, str]) -> str:
     return sentence
 
 
-def download_name(entry: str, suffix: str) -> str:
-    """A file name that every system takes."""
+def download_name(owner: str, what: str, suffix: str) -> str:
+    """A file name that every system takes; `owner` is a model, or a table that was uploaded."""
+    entry = f"{owner[: len(owner) - len(files.suffix_of(owner))]}-{what}"
     stem = "".join(char if char.isascii() and char.isalnum() else "-" for char in entry)
     return f"{stem.strip('-')[:60] or 'rows'}{suffix}"
 
@@ -323,6 +324,15 @@ def suffix_of(path: Path) -> str:
 
 def _for_owner_only(path: str, flags: int) -> int:
     return os.open(path, flags, OWNER_ONLY)
+
+
+def _equivalents(
+    request: dict[str, Any], paths: dict[str, str], schema: dict[str, Any] | None
+) -> dict[str, str]:
+    return {
+        "command": equivalents.job_command(request, paths, schema),
+        "python": equivalents.job_code(request, paths, schema),
+    }
 
 
 def _entry_json(entry: ModelEntry) -> dict[str, Any]:

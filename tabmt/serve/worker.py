@@ -154,8 +154,7 @@ class JobRun:
         checkpoint = self._results / "model.tabmt.checkpoint"
 
         def on_step(step: Progress) -> None:
-            share = step.seconds / max(step.seconds + step.seconds_left, 1e-9)
-            self._report("fitting", share, vars(step))
+            self._report("fitting", step.share, vars(step))
 
         self._report("reading", 0.0, {})
         with claimed(self._results, "The results"):

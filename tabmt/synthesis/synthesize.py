@@ -32,6 +32,7 @@ from tabmt.json_files import json_text, parse_json, read_bounded
 from tabmt.method.train import Progress
 from tabmt.model.model_card import Settings
 from tabmt.outputs import check_outputs
+from tabmt.progress import describe_stage, in_notebook, notebook_bar
 from tabmt.seeds import numpy_stream
 from tabmt.synthesis.readme import readme_text
 from tabmt.synthesis.results_folder import (
@@ -95,12 +96,22 @@ def synthesize(
     another folder, or `force`, which starts again. `progress` is called with the stage ("reading",
     "fitting", "sampling", "evaluating"), the share of it that is done, and details, such as `loss`
     and `valid_loss` while fitting. If it raises `Cancelled`, the call ends and can be resumed.
-    When `should_stop` returns True, the fit ends and the other stages use the model so far.
+    When `should_stop` returns True, the fit ends and the other stages use the model so far. In a
+    notebook, a call without `progress` shows a bar.
 
     Example:
         >>> result = synthesize("people.csv", target="income", minutes=5)
         >>> result.evaluation.privacy.outcome  # "safe" by these tests, "unsafe" or "undecided"
     """
+    if progress is None and in_notebook():
+        with notebook_bar() as draw:
+            return synthesize(
+                table, folder, rows=rows, target=target, schema=schema, max_risk=max_risk,
+                seed=seed, force=force, should_stop=should_stop, **settings,
+                progress=lambda stage, share, details: draw(
+                    share, f"{_title(stage)}  {describe_stage(share, details)}"
+                ),
+            )  # fmt: skip
     on_progress: OnProgress = progress or (lambda stage, share, details: None)
     on_progress("reading", 0.0, {})
     model = TabMT(seed=seed, target=target, **settings)
@@ -125,6 +136,10 @@ def synthesize(
     with _claimed(results, arguments, force=force) as goes_on:
         run = Run(results, arguments, model, on_progress, should_stop)
         return run.all_stages(dataset, goes_on=goes_on)
+
+
+def _title(stage: str) -> str:
+    return f"{STAGES.index(stage) + 1}/{len(STAGES)} {stage}"
 
 
 @dataclass(frozen=True)
@@ -184,8 +199,7 @@ class Run:
         checkpoint = self.results.checkpoint
 
         def on_step(step: Progress) -> None:
-            share = step.seconds / max(step.seconds + step.seconds_left, 1e-9)
-            self.on_progress("fitting", share, dataclasses.asdict(step))
+            self.on_progress("fitting", step.share, dataclasses.asdict(step))
 
         self.model.fit(
             self.results.train,

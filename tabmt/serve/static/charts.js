@@ -105,7 +105,7 @@ function drag(picture, column, choose) {
 // --- training --------------------------------------------------------------------------------
 
 export function curves(steps) {
-  const width = Math.min(640, Math.max(300, window.innerWidth - 60)); // text keeps its size on a phone
+  const width = Math.min(1000, Math.max(300, document.querySelector("main").clientWidth - 80)); // text keeps its size
   const [height, left, bottom] = [220, 44, 24];
   const smooth = [];
   let mean = steps[0].loss;

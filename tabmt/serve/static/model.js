@@ -1,6 +1,6 @@
 // A model: conditions on columns, how they change all others, and the rows to download.
 
-import { call, make, rows, say, table } from "/static/api.js";
+import { alertPerson, call, make, rows, say, table } from "/static/api.js";
 import { bars, histogram } from "/static/charts.js";
 
 const id = document.getElementById("model").dataset.id;
@@ -15,6 +15,7 @@ let drawn = []; // the same with conditions
 let front = null;
 const where = {}; // column -> condition, as the API takes it
 const temperatures = {}; // of single columns
+let refused = ""; // why rows with these conditions cannot be generated
 let running = null;
 let timer = null;
 
@@ -51,21 +52,29 @@ async function update() {
   by("columns").setAttribute("aria-busy", "true");
   by("columns").classList.add("busy");
   try {
-    const body = { ...drawing(), rows: PREVIEW_ROWS, seed: seed(), download_rows: count() };
+    const asked = drawing();
+    const body = { ...asked, rows: PREVIEW_ROWS, seed: seed(), download_rows: count() };
     const answer = await call("POST", `${path}/distributions`, body, own.signal);
-    drawn = answer.columns;
+    refused = "";
+    drawn = Object.keys(asked).length ? answer.columns : columns; // without a wish, green is grey
     document.querySelector("[data-command]").textContent = answer.command;
     document.querySelector("[data-python]").textContent = answer.python;
     by("prompted").replaceChildren(table(answer.rows));
     showColumns();
-    const conditions = Object.keys(where).length;
-    say(status, conditions ? `The pictures show rows with ${conditions === 1 ? "your condition" : `your ${conditions} conditions`}.` : "The pictures show rows as the model learned them.");
+    say(status, `The pictures show rows ${described(asked)}.`);
   } catch (error) {
     if (error.name === "AbortError") return;
+    refused = [401, 403, 422].includes(error.status) ? error.message : "";
     say(status, error.message, "wrong");
   }
   by("columns").setAttribute("aria-busy", "false");
   by("columns").classList.remove("busy");
+}
+
+function described({ where: conditions = {}, ...temperature }) {
+  const number = Object.keys(conditions).length;
+  if (number) return number === 1 ? "with your condition" : `with your ${number} conditions`;
+  return Object.keys(temperature).length ? "with your temperatures" : "as the model learned them";
 }
 
 function changed() {
@@ -74,6 +83,14 @@ function changed() {
   clearTimeout(timer);
   timer = setTimeout(update, WAIT);
 }
+
+// A link would save the refusal as a file, or say nothing.
+by("download").addEventListener("click", (event) => {
+  const isValid = ["rows", "seed"].every((name) => by(name).reportValidity());
+  if (isValid && !refused) return;
+  event.preventDefault();
+  if (isValid) alertPerson(refused);
+});
 
 // --- conditions ------------------------------------------------------------------------------
 
@@ -186,7 +203,7 @@ function setUpDial() {
   dial?.addEventListener("input", () => {
     const point = front.points[Number(dial.value) - 1];
     const { privacy, quality } = dial.dataset;
-    by("dial-words").textContent = point ? `Point ${point.point}: privacy (${privacy}) ${number(point.privacy)}, quality (${quality}) ${number(point.quality)}.` : "The temperatures of the model.";
+    by("dial-words").textContent = point ? `Point ${point.point} of ${front.points.length}: ${privacy}: ${number(point.privacy)}; ${quality}: ${number(point.quality)}.` : "The temperatures of the model.";
     dial.setAttribute("aria-valuetext", by("dial-words").textContent);
     changed();
   });

@@ -62,20 +62,25 @@ function request(kind) {
   return body;
 }
 
+const quoted = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
+
+// The two buttons: all at once, or only the fit.
 function showCommands() {
-  const body = request("synthesize");
-  const quoted = (text) => (/^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`);
-  const options = Object.entries(body).filter(([name, value]) => !["kind", "table"].includes(name) && !(name === "seed" && value === 0));
-  const words = options.map(([name, value]) => `--${name.replace("_", "-")} ${quoted(String(value))}`);
-  const named = options.map(([name, value]) => `${name}=${JSON.stringify(value)}`);
-  if (Object.keys(chosen).length) {
-    const columns = Object.entries(chosen).map(([name, kind]) => ({ name, kind }));
-    words.push("--schema schema.json");
-    named.push(`schema=${JSON.stringify({ columns })}`);
-  }
-  form.querySelector("[data-command]").textContent = ["tabmt synthesize", quoted(about.name), ...words].join(" ");
+  const hasKinds = Object.keys(chosen).length > 0;
+  const schema = JSON.stringify({ columns: Object.entries(chosen).map(([name, kind]) => ({ name, kind })) });
+  const options = (kind) => Object.entries(request(kind)).filter(([name]) => !["kind", "table"].includes(name));
+  const command = (kind) => {
+    const given = options(kind).filter(([name, value]) => !(name === "seed" && value === 0));
+    const words = given.map(([name, value]) => `--${name.replace("_", "-")} ${quoted(String(value))}`);
+    return ["tabmt", kind, quoted(about.name), ...words, ...(hasKinds ? ["--schema schema.json"] : [])].join(" ");
+  };
+  const named = (kind) => options(kind).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+  const table = [JSON.stringify(about.name), ...(hasKinds ? [`schema=${schema}`] : [])];
+  const written = hasKinds ? `printf '%s\\n' ${quoted(schema)} > schema.json\n` : "";
+  form.querySelector("[data-command]").textContent = `${written}${command("synthesize")}\n\n# Only fit:\n${command("fit")}`;
   form.querySelector("[data-python]").textContent =
-    `import tabmt\n\nresult = tabmt.synthesize(${[JSON.stringify(about.name), ...named].join(", ")})\nprint(result.verdict)`;
+    `import tabmt\n\nresult = tabmt.synthesize(${[...table, ...named("synthesize")].join(", ")})\nprint(result.verdict)\n\n` +
+    `# Only fit:\nmodel = tabmt.TabMT(${named("fit").join(", ")}).fit(${table.join(", ")})\nmodel.save("model.tabmt")`;
 }
 
 form.addEventListener("input", showCommands);
@@ -94,3 +99,41 @@ form.addEventListener("submit", async (event) => {
     for (const button of buttons) button.disabled = false;
   }
 });
+
+// --- evaluating ------------------------------------------------------------------------------
+
+function setUpEvaluation() {
+  const own = document.getElementById("evaluate");
+  const button = own.querySelector("button");
+  if (!button) return; // there is no other table
+  const nameOf = (select) => own.elements[select].selectedOptions[0].textContent;
+  const inputs = () => ["train", "test"].filter((name) => own.elements[name].value);
+  const show = () => {
+    const target = own.elements.target.value;
+    const words = inputs().map((name) => `--${name} ${quoted(nameOf(name))}`);
+    if (target) words.push(`--target ${quoted(target)}`);
+    own.querySelector("[data-evaluate-command]").textContent = ["tabmt evaluate", quoted(about.name), ...words, "--report report.html"].join(" ");
+    const values = [about.name, ...inputs().map(nameOf)].map((name) => JSON.stringify(name));
+    if (target) values.push(`target=${JSON.stringify(target)}`);
+    own.querySelector("[data-evaluate-python]").textContent = `import tabmt\n\nscores = tabmt.evaluate(${values.join(", ")})\nprint(scores.privacy.outcome)`;
+  };
+  own.addEventListener("input", show);
+  show();
+  own.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const ownStatus = document.getElementById("evaluate-status");
+    const body = { kind: "evaluate", synthetic: about.id };
+    for (const [name, value] of new FormData(own)) if (value) body[name] = value;
+    button.disabled = true;
+    say(ownStatus, "Starting.");
+    try {
+      const job = await call("POST", "/api/jobs", body);
+      window.location.assign(`/jobs/${job.id}`);
+    } catch (error) {
+      say(ownStatus, error.message, "wrong");
+      button.disabled = false;
+    }
+  });
+}
+
+setUpEvaluation();
