@@ -12,7 +12,7 @@ from tabmt.errors import UserError
 from tabmt.estimator import TabMT
 from tabmt.evaluation.evaluate import Evaluator, evaluate
 from tabmt.evaluation.metrics.repeated_rows import repeated_ids
-from tabmt.evaluation.report.report import budget_verdict, privacy_verdict, render
+from tabmt.evaluation.report.report import budget_verdict, overview, privacy_verdict, render
 from tabmt.evaluation.results import Evaluation
 from tabmt.evaluation.verdict import EXTREME_KIND, OTHER_KIND, RARE_KIND
 from tabmt.evaluation.verdict import privacy_verdict as verdict_on
@@ -218,6 +218,15 @@ def test_the_verdict_says_outcome_reasons_worst_attack_and_limit(evaluations):
     assert any("further tests say the same" in sentence for sentence in sentences)
     assert any(sentence.startswith("The worst attack: ") for sentence in sentences)
     assert sentences[-1].startswith("Risk limit 50.0%: failed")
+
+
+def test_a_risk_whose_interval_begins_at_zero_may_be_due_to_chance(evaluations):
+    for name, by_chance in (("good", True), ("copies", False)):
+        evaluation = evaluations[name, 0.5]
+        assert (evaluation.privacy.worst.risk_low == 0) == by_chance
+        worst = next(s for s in privacy_verdict(evaluation) if s.startswith("The worst attack: "))
+        assert worst.endswith(", so it may be due to chance).") == by_chance
+        assert ("so it may be due to chance" in overview(evaluation)[0].comparison) == by_chance
 
 
 def test_the_score_of_the_worst_attack_is_the_highest_risk(evaluations):

@@ -129,7 +129,13 @@ def privacy_verdict(evaluation: Evaluation) -> list[str]:
 
 
 def _risk(attack: Attack) -> str:
-    return f"risk {attack.risk:.1%} ({attack.risk_low:.1%} to {attack.risk_high:.1%})"
+    return f"risk {attack.risk:.1%} ({_risk_interval(attack)})"
+
+
+def _risk_interval(attack: Attack) -> str:
+    """The worst of several attacks has some risk by chance, even on new real rows."""
+    interval = f"{attack.risk_low:.1%} to {attack.risk_high:.1%}"
+    return interval if attack.risk_low > 0 else f"{interval}, so it may be due to chance"
 
 
 def budget_verdict(privacy: Privacy) -> str | None:
@@ -192,9 +198,8 @@ def overview(evaluation: Evaluation) -> list[Fact]:
     share = fidelity_share(evaluation)
     facts = [Fact("Worst attack", "not measured", "it needs test rows")]
     if attack is not None:
-        interval = f"{attack.risk_low:.1%} to {attack.risk_high:.1%}"
         facts = [Fact("Risk of the worst attack", f"{attack.risk:.1%}",
-                      f"{attack.title}, {interval}; 0% is best")]  # fmt: skip
+                      f"{attack.title}, {_risk_interval(attack)}; 0% is best")]  # fmt: skip
     if utility.value is None:
         facts.append(Fact("Utility", "not measured", utility.note))
     else:
