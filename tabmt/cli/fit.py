@@ -20,7 +20,13 @@ from tabmt.cli.options import (
     options_from,
     read_config,
 )
-from tabmt.config import CodecConfig, GenerationConfig, NetworkConfig, TrainConfig
+from tabmt.config import (
+    CodecConfig,
+    GenerationConfig,
+    NetworkConfig,
+    PrivacyConfig,
+    TrainConfig,
+)
 from tabmt.errors import UserError
 from tabmt.json_files import json_text
 from tabmt.outputs import Output, check_outputs
@@ -128,7 +134,7 @@ def schema(
     group="Output",
     help="replace an existing output even if it is a file of another format",
 )
-@options_from(CodecConfig, NetworkConfig, TrainConfig, GenerationConfig)
+@options_from(CodecConfig, PrivacyConfig, NetworkConfig, TrainConfig, GenerationConfig)
 def fit(
     table: str,
     output: str | None,
