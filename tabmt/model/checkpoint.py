@@ -47,7 +47,9 @@ def read_answers(path: Path, settings: Settings) -> Answers:
     try:
         before = ModelCard.from_json(metadata.get("card")).settings.privacy
         if before == settings.privacy:
-            arrays = {k[len(ANSWERS) :]: t.numpy() for k, t in tensors.items() if k.startswith(ANSWERS)}
+            arrays = {
+                k[len(ANSWERS) :]: t.numpy() for k, t in tensors.items() if k.startswith(ANSWERS)
+            }
             return Answers.from_parts(arrays, metadata.get("answers"))
     except ValueError as error:
         raise ModelFileError(_damaged(path)) from error

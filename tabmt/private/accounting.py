@@ -42,7 +42,7 @@ def rho_of_epsilon(epsilon: float, delta: float) -> float:
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if epsilon_of_rho(middle, delta) <= epsilon else (low, middle)
-    return low
+    return low * (1 - 1e-9)  # so that a sum of parts is not above it
 
 
 def scale_of_rho(rho: float) -> float:

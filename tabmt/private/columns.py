@@ -8,7 +8,7 @@ missing values, or all rare values together. From a leaf a new value is drawn. W
 import abc
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -147,6 +147,8 @@ class IdColumn(PrivateColumn):
     def _draw_known(self, leaves: np.ndarray, rng: np.random.Generator) -> pa.Array:
         numbers = pa.array(np.arange(1, len(leaves) + 1))
         plain = value_type(self.dtype)
+        if self.form.format == "integer":
+            return numbers
         if not is_text(plain):
             return numbers.cast(plain)
         stem = re.sub(r"\W+", "_", self.name).strip("_") or "id"
@@ -207,15 +209,11 @@ class ColumnFinder:
     delta: float  # of a column
     rows: float  # the noisy number of rows
 
-    def find(
-        self, name: str, array: pa.ChunkedArray, entries: Mapping[str, Any]
-    ) -> PrivateColumn:
+    def find(self, name: str, array: pa.ChunkedArray, entries: Mapping[str, Any]) -> PrivateColumn:
         dtype = array.type
         rho = self.rho * FORM_SHARE
         missing_text = entries.get("missing_text")
-        noisy = self.queries.counts(
-            PART, rho, lambda: forms.count_classes(array, missing_text)
-        )
+        noisy = self.queries.counts(PART, rho, lambda: forms.count_classes(array, missing_text))
         form = forms.decide(dtype, noisy, scale_of_rho(rho), entries)
         if entries.get("kind") == "id":
             return self._ids(name, dtype, form)
@@ -230,6 +228,8 @@ class ColumnFinder:
 
     def _ids(self, name: str, dtype: pa.DataType, form: Form) -> PrivateColumn:
         counts = np.array([max(form.known, 1.0), *self._missing(form)])
+        if form.format != "integer":
+            form = replace(form, format=None)
         return IdColumn(name, dtype, form, counts)
 
     def _missing(self, form: Form) -> list[float]:

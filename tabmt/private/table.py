@@ -6,6 +6,7 @@ follows, whether it is a bin, a rule, a message or a weight, is computed from th
 """
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -103,15 +104,11 @@ class PrivateTable:
 
     def project(self, dataset: Dataset, rng: np.random.Generator) -> pa.Table:
         """The real rows, with each cell replaced by a value of the same leaf."""
-        leaves = [
-            column.encode(dataset.column(column.name)).clip(0) for column in self.columns
-        ]
+        leaves = [column.encode(dataset.column(column.name)).clip(0) for column in self.columns]
         return self._table(leaves, rng)
 
     def _table(self, leaves: Sequence[np.ndarray], rng: np.random.Generator) -> pa.Table:
-        arrays = [
-            column.draw(own, rng) for column, own in zip(self.columns, leaves, strict=True)
-        ]
+        arrays = [column.draw(own, rng) for column, own in zip(self.columns, leaves, strict=True)]
         return pa.Table.from_arrays(arrays, [column.name for column in self.columns])
 
     def _index_of(self, target: str | None) -> int | None:
@@ -211,17 +208,15 @@ def _check_budget(rows: int, rho: float, queries: Queries, columns: int) -> None
         return
     wanted = queries.budget.rho * (LEAST_ROWS * scale / rows) ** 2
     delta = queries.budget.delta - queries.budget.delta_of_values
-    enough = epsilon_of_rho(wanted, delta)
+    enough = math.ceil(10 * epsilon_of_rho(wanted, delta)) / 10
     raise UserError(
         f"epsilon is {queries.budget.epsilon:g}, which is too small for this table of about "
         f"{rows:,} rows and {columns} columns: its counts would be mostly noise. Set epsilon to at "
-        f"least about {enough:.1g}, or fit more rows or fewer columns."
+        f"least about {enough:g}, or fit more rows or fewer columns."
     )
 
 
-def private_dataset(
-    table: pa.Table, dataset: Dataset
-) -> InMemory:
+def private_dataset(table: pa.Table, dataset: Dataset) -> InMemory:
     """Private rows as a table of the same kind as the real one."""
     source = forget_categories(dataset.source, table)
     return InMemory(table.replace_schema_metadata(None), source)

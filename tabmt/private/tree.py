@@ -85,9 +85,7 @@ class TreeLearner:
         with_target = self._measure_with_target(others)
         parents = self._choose_parents(others, with_target)
         measured = self._measure_triples(others, parents)
-        return fit_tree(
-            others, parents, self.target, with_target, measured, self.sizes, self.rows
-        )
+        return fit_tree(others, parents, self.target, with_target, measured, self.sizes, self.rows)
 
     def _triple(self, column: int, parent: int | None) -> np.ndarray:
         """Exact counts of (column, parent, target); of absent ones, the only code is 0."""
@@ -95,9 +93,7 @@ class TreeLearner:
             self.sizes[column], 1 if parent is None else self.sizes[parent], self._target_size,
         )  # fmt: skip
         zeros = np.zeros(len(self.codes), np.int64)
-        parts = [
-            zeros if c is None else self.codes[:, c] for c in (column, parent, self.target)
-        ]
+        parts = [zeros if c is None else self.codes[:, c] for c in (column, parent, self.target)]
         known = np.all([part >= 0 for part in parts], axis=0)
         flat = np.ravel_multi_index([part[known] for part in parts], shape)
         return np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape).astype(np.float64)
@@ -125,9 +121,7 @@ class TreeLearner:
         if not others:
             return {}
         expected = {c: _as_shares(with_target[c].counts)[:, 0, :] for c in others}  # joint, K x Kt
-        scores = {
-            pair: self._score(*pair, expected) for pair in itertools.combinations(others, 2)
-        }
+        scores = {pair: self._score(*pair, expected) for pair in itertools.combinations(others, 2)}
         groups = {c: {c} for c in others}
         edges: list[tuple[int, int]] = []
         rho = self.queries.budget.of("choice") / max(1, len(others) - 1)
@@ -221,9 +215,7 @@ class Beliefs:
 
 def _log_sum(x: np.ndarray, axis: int) -> np.ndarray:
     largest = x.max(axis=axis, keepdims=True)
-    return np.asarray(
-        np.log(np.exp(x - largest).sum(axis=axis)) + np.squeeze(largest, axis=axis)
-    )
+    return np.asarray(np.log(np.exp(x - largest).sum(axis=axis)) + np.squeeze(largest, axis=axis))
 
 
 def fit_tree(
