@@ -33,7 +33,11 @@ def write_checkpoint(
     path: Path, card: ModelCard, table: str, run: SavedRun, answers: Answers | None = None
 ) -> None:
     """`table` is the fingerprint of the table; `answers` are those of a fit with epsilon."""
-    metadata = {"card": card.to_json(), "table": table, "state": dataclasses.asdict(run.state)}
+    metadata: dict[str, Any] = {
+        "card": card.to_json(),
+        "table": table,
+        "state": dataclasses.asdict(run.state),
+    }
     tensors = run.tensors
     if answers is not None:
         arrays, metadata["answers"] = answers.to_parts()

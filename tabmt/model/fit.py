@@ -43,7 +43,12 @@ from tabmt.model.fitted_model import (
     order_of_training,
 )
 from tabmt.model.model_card import ModelCard, Settings
-from tabmt.model.private_rows import PrivateRows, check_continued, find_private_rows
+from tabmt.model.private_rows import (
+    PrivateRows,
+    check_continued,
+    find_private_rows,
+    train_on_real_rows,
+)
 from tabmt.private.noise import Answers, Noise
 from tabmt.rules.computed import computable
 from tabmt.rules.enforce import RuleSet
@@ -110,8 +115,11 @@ def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedMod
             "ids."
         )
         return FittedModel(codec, None, card, rules)
-    answers = None if private is None else private.answers
-    net, card, summary = _train(codec, tokens, card, column_order, options, answers)
+    if private is not None and private.training is not None:
+        net, card, summary = _train_privately(codec, tokens, card, private, options)
+    else:
+        answers = None if private is None else private.answers
+        net, card, summary = _train(codec, tokens, card, column_order, options, answers)
     _calibrate(net, codec, tokens, summary, seed, column_order, card)
     return FittedModel(codec, net, dataclasses.replace(card, summary=summary), rules)
 
@@ -121,6 +129,11 @@ def _private_rows(
 ) -> PrivateRows:
     """Private rows; of a resumed fit, those of the interrupted one, which spend nothing again."""
     answers = options.answers
+    if options.resume and settings.privacy.private_method == "dp-sgd":
+        raise UserError(
+            "A fit by DP-SGD cannot be resumed, as it writes no checkpoint; start it again, which "
+            "spends its epsilon again."
+        )
     if options.resume and options.checkpoint is not None:
         answers = read_answers(options.checkpoint, settings)
     return find_private_rows(dataset, settings, seed, options.schema, answers, options.noise)
@@ -411,6 +424,29 @@ def _train(
         summary.best_step,
         f" and trained them for {finish} more steps on all rows" if finish else "",
     )
+    return net, card, summary
+
+
+def _train_privately(
+    codec: TableCodec,
+    tokens: TokenStore,
+    card: ModelCard,
+    private: PrivateRows,
+    options: FitOptions,
+) -> tuple[Network, ModelCard, Summary]:
+    """A network trained by DP-SGD; `tokens` are private rows, by which its biases start."""
+    settings = card.settings
+    check_buffers(codec, settings.network)
+    net = _start_network(codec, tokens, card, None)
+    threads, reason = devices.pick_threads(settings.train.threads)
+    log.info("computing with %d thread%s: %s", threads, "s" * (threads != 1), reason)
+    config = dataclasses.replace(settings.train, threads=threads, precision="float32")
+    card = dataclasses.replace(card, settings=dataclasses.replace(settings, train=config))
+    with devices.threads(threads):
+        summary = train_on_real_rows(
+            net, codec, tokens, private, settings, card.seed, options.on_step, options.should_stop
+        )
+    log.info("trained for %d steps in %.0f s", summary.steps, summary.seconds)
     return net, card, summary
 
 

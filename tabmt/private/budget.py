@@ -12,7 +12,6 @@ from functools import cached_property
 
 import numpy as np
 
-from tabmt.errors import UserError
 from tabmt.private.accounting import (
     epsilon_of_choice,
     epsilon_of_rho,
@@ -45,7 +44,7 @@ class Budget:
     @cached_property
     def rho(self) -> float:
         """All that may be spent."""
-        return rho_of_epsilon(self.epsilon, self.delta - self.delta_of_values)
+        return rho_of_epsilon(self.epsilon, self.delta_of_rho)
 
     @property
     def delta_of_values(self) -> float:
@@ -64,18 +63,13 @@ class Budget:
         assert self.spent_delta <= self.delta_of_values * (1 + TOLERANCE)
 
     @property
+    def delta_of_rho(self) -> float:
+        return self.delta - self.delta_of_values
+
+    @property
     def spent_epsilon(self) -> float:
         """The epsilon of what has been spent, with the conversion's part of delta."""
-        return epsilon_of_rho(sum(self.spent.values()), self.delta - self.delta_of_values)
-
-
-def check_budget(epsilon: float | None, delta: float) -> None:
-    """Refuse a delta that no table could make sense of."""
-    if epsilon is not None and not delta < 1e-3:
-        raise UserError(
-            f"delta is {delta!r}, but must be below 0.001: it is the probability that the promise "
-            "does not hold, and should be far below 1 / rows."
-        )
+        return epsilon_of_rho(sum(self.spent.values()), self.delta_of_rho)
 
 
 Exact = Callable[[], np.ndarray]
@@ -131,3 +125,16 @@ class Queries:
         chosen = int(np.argmax(scores * epsilon_of_choice(rho) / 2 + gumbel))
         self.answers.add(np.array([float(chosen)]))
         return chosen
+
+    def batch(self, rate: float, rows: int) -> np.ndarray:
+        """Rows of the table, each with the same probability; which, is nobody's business."""
+        return np.flatnonzero(self.noise.uniform(rows) < rate)
+
+    def gradient(self, exact: np.ndarray, scale: float) -> np.ndarray:
+        """A sum of gradients with noise; `accounting.noise_of_training` says how much it needs."""
+        if self.answers.is_replayed:
+            return self.answers.next()[0]
+        noisy = exact + scale * self.noise.normal(len(exact))
+        if self.answers.keeps_gradients:
+            self.answers.add(noisy)
+        return noisy

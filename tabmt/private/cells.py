@@ -72,7 +72,8 @@ def divide(
         middle = int(cell_of(edges, np.zeros(1))[0])
         return edges[middle : middle + 2]
     first, last = np.flatnonzero(sure)[[0, -1]]
-    total = noisy[sure].sum()
+    single = np.diff(edges) <= (2.0 ** (SMALLEST_POWER + 1) if continuous else 1.0)
+    total = max(float(noisy[sure & ~single].sum()), 1.0)  # of what can be divided
     new: list[float] = [float(edges[first])]
     index = first
     while index <= last:

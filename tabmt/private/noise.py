@@ -50,6 +50,7 @@ class Answers:
     arrays: list[np.ndarray] = field(default_factory=list)
     words: list[list[str]] = field(default_factory=list)  # names of what was released, or none
     position: int = 0
+    keeps_gradients: bool = False  # of all steps of DP-SGD, which are many
 
     @property
     def is_replayed(self) -> bool:

@@ -207,8 +207,7 @@ def _check_budget(rows: int, rho: float, queries: Queries, columns: int) -> None
     if rows >= LEAST_ROWS * scale:
         return
     wanted = queries.budget.rho * (LEAST_ROWS * scale / rows) ** 2
-    delta = queries.budget.delta - queries.budget.delta_of_values
-    enough = math.ceil(10 * epsilon_of_rho(wanted, delta)) / 10
+    enough = math.ceil(10 * epsilon_of_rho(wanted, queries.budget.delta_of_rho)) / 10
     raise UserError(
         f"epsilon is {queries.budget.epsilon:g}, which is too small for this table of about "
         f"{rows:,} rows and {columns} columns: its counts would be mostly noise. Set epsilon to at "

@@ -11,8 +11,10 @@ descent; in a tree its marginals are exact. Works on codes alone.
 """
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -87,16 +89,18 @@ class TreeLearner:
         measured = self._measure_triples(others, parents)
         return fit_tree(others, parents, self.target, with_target, measured, self.sizes, self.rows)
 
-    def _triple(self, column: int, parent: int | None) -> np.ndarray:
-        """Exact counts of (column, parent, target); of absent ones, the only code is 0."""
-        shape = (
-            self.sizes[column], 1 if parent is None else self.sizes[parent], self._target_size,
-        )  # fmt: skip
+    def _shape(self, column: int, parent: int | None) -> tuple[int, int, int]:
+        of_parent = 1 if parent is None else self.sizes[parent]
+        return self.sizes[column], of_parent, self._target_size
+
+    def _counts(self, column: int, parent: int | None) -> np.ndarray:
+        """Exact counts of (column, parent, target), flat; of an absent one, the only code is 0."""
+        shape = self._shape(column, parent)
         zeros = np.zeros(len(self.codes), np.int64)
         parts = [zeros if c is None else self.codes[:, c] for c in (column, parent, self.target)]
         known = np.all([part >= 0 for part in parts], axis=0)
         flat = np.ravel_multi_index([part[known] for part in parts], shape)
-        return np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape).astype(np.float64)
+        return np.bincount(flat, minlength=math.prod(shape)).astype(np.float64)
 
     def _measure_with_target(self, others: Sequence[int]) -> dict[int, Measured]:
         """Each column with the target; without a target, what is known of each column already."""
@@ -108,9 +112,7 @@ class TreeLearner:
                 continue
             rho = self.queries.budget.of("pairs") / len(others)
             shape = (self.sizes[column], 1, self._target_size)
-            noisy = self.queries.counts(
-                "pairs", rho, lambda column=column: self._triple(column, None).ravel()
-            )
+            noisy = self.queries.counts("pairs", rho, partial(self._counts, column, None))
             found[column] = Measured(noisy.reshape(shape), scale_of_rho(rho))
         return found
 
@@ -127,9 +129,7 @@ class TreeLearner:
         rho = self.queries.budget.of("choice") / max(1, len(others) - 1)
         for _ in range(len(others) - 1):
             possible = [(a, b) for a, b in scores if groups[a] is not groups[b]]
-            chosen = self.queries.choose(
-                "choice", rho, lambda possible=possible: [scores[pair] for pair in possible]
-            )
+            chosen = self.queries.choose("choice", rho, partial(_scores_of, scores, possible))
             a, b = possible[chosen]
             edges.append((a, b))
             joined = groups[a] | groups[b]
@@ -142,7 +142,7 @@ class TreeLearner:
         at most one."""
         of_target = expected[a].sum(0) / 2 + expected[b].sum(0) / 2
         both = expected[a][:, None, :] * expected[b][None, :, :] / np.maximum(of_target, 1e-12)
-        return float(np.abs(self._triple(a, b) - self.rows * both).sum())
+        return float(np.abs(self._counts(a, b) - self.rows * both.ravel()).sum())
 
     def _measure_triples(
         self, others: Sequence[int], parents: dict[int, int | None]
@@ -152,10 +152,16 @@ class TreeLearner:
         found = {}
         for column in joined:
             parent = parents[column]
-            exact = self._triple(column, parent)
-            noisy = self.queries.counts("cells", rho, lambda exact=exact: exact.ravel())
-            found[column] = Measured(noisy.reshape(exact.shape), scale_of_rho(rho))
+            noisy = self.queries.counts("cells", rho, partial(self._counts, column, parent))
+            shape = self._shape(column, parent)
+            found[column] = Measured(noisy.reshape(shape), scale_of_rho(rho))
         return found
+
+
+def _scores_of(
+    scores: Mapping[tuple[int, int], float], pairs: Sequence[tuple[int, int]]
+) -> list[float]:
+    return [scores[pair] for pair in pairs]
 
 
 def _as_shares(counts: np.ndarray) -> np.ndarray:
