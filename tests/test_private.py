@@ -11,12 +11,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from click.testing import CliRunner
 from prv_accountant import PoissonSubsampledGaussianMechanism
 from prv_accountant.other_accountants import RDP
 from scipy import stats
 from scipy.special import ndtr
 
-from tabmt import TabMT
+from tabmt import Cancelled, TabMT, synthesize, tune
+from tabmt.cli import main
 from tabmt.config import CodecConfig, NetworkConfig
 from tabmt.data.dataset import InMemory
 from tabmt.data.overrides import Overrides
@@ -26,7 +28,9 @@ from tabmt.method.any_order import AnyOrderNetwork, draw_orders
 from tabmt.method.embedding import Field
 from tabmt.method.networks import build_network
 from tabmt.method.private_training import clipped_sum, row_gradients
+from tabmt.model.checkpoint import read_answers
 from tabmt.model.fit import FitOptions, fit
+from tabmt.model.model_card import Settings
 from tabmt.model.model_file import save_model
 from tabmt.private import cells, forms
 from tabmt.private.accounting import (
@@ -269,8 +273,8 @@ def test_a_budget_that_is_too_small_for_the_table_is_refused():
         fit(people(300, 0), settings(epsilon=0.5), FitOptions(noise=NoNoise()))
     assert str(error.value) == (
         "epsilon is 0.5, which is too small for this table of about 300 rows and 7 columns: its "
-        "counts would be mostly noise. Set epsilon to at least about 1.4, or fit more rows or fewer "
-        "columns."
+        "counts would be mostly noise. Set epsilon to at least about 1.4, or fit more rows or "
+        "fewer columns."
     )
 
 
@@ -458,7 +462,8 @@ def test_every_type_of_column_has_private_rows_of_its_type():
 @pytest.mark.parametrize(
     ("word", "expected"),
     [
-        ("12", "decimals 0"), ("-3.25", "decimals 2"), ("1e-05", "scientific"), ("NA", "missing NA"),
+        ("12", "decimals 0"), ("-3.25", "decimals 2"), ("1e-05", "scientific"),
+        ("NA", "missing NA"),
         ("2020-01-31", "%Y-%m-%d"), ("13/01/2020", "%d/%m/%Y"), ("01/13/2020", "%m/%d/%Y"),
         ("02/03/2020", "either"), ("0012", "word"), ("Oslo", "word"), ("", "missing "),
     ],
@@ -579,3 +584,85 @@ def test_dp_sgd_learns_without_noise():
     rows._model = model
     sample = rows.sample(400, seed=0)
     assert ("w" + sample["a"] == sample["b"]).mean() > 0.8
+
+
+# --- interrupted fits, files and the command line ----------------------------------------------
+
+
+def test_a_resumed_fit_gets_the_same_answers_and_ends_with_the_same_model(tmp_path):
+    table, checkpoint = people(700, 0), tmp_path / "m.checkpoint"
+    changes = {"steps": 12, "checkpoint_every": 0.0, "target": "class"}
+
+    def stop(progress):
+        if progress.step == 6:
+            raise Cancelled
+
+    with pytest.raises(Cancelled):
+        fit(table, settings(**changes), FitOptions(checkpoint=checkpoint, on_step=stop))
+    answers = read_answers(checkpoint, Settings.of(settings(**changes)))
+    whole = fit(table, settings(**changes), FitOptions(answers=answers))
+    # Nothing but its names and types is asked of a table any more, so it may be another one.
+    for resumed_on in (table, other_people(90, 3).astype({"class": "category"})):
+        copied = tmp_path / "copy.checkpoint"
+        copied.write_bytes(checkpoint.read_bytes())
+        options = FitOptions(checkpoint=copied, resume=True)
+        resumed = fit(resumed_on, settings(**changes), options)
+        assert resumed.card.privacy == whole.card.privacy
+        weights = zip(
+            whole.net.state_dict().values(), resumed.net.state_dict().values(), strict=True
+        )
+        assert all(torch.equal(one, two) for one, two in weights)
+    with pytest.raises(UserError) as error:
+        options = FitOptions(checkpoint=checkpoint, resume=True)
+        fit(table, settings(**changes, epsilon=9.0), options)
+    assert str(error.value) == (
+        f"The checkpoint {str(checkpoint)!r} belongs to a fit with other settings of differential "
+        "privacy. Resume with the same epsilon, delta and private_method, or delete the file to "
+        "start again."
+    )
+
+
+def test_what_was_found_in_a_table_is_not_taken_as_public():
+    schema = {"columns": [{"name": "age", "kind": "numeric", "reason": "whole numbers"}]}
+    with pytest.raises(UserError, match=r"^The schema holds what `tabmt schema` found in a table"):
+        TabMT(**TINY, epsilon=8.0).fit(people(300, 0), schema=schema)
+
+
+def test_the_command_line_states_the_promise_and_refuses_in_one_sentence(tmp_path):
+    people(900, 0).to_csv(tmp_path / "people.csv", index=False)
+    model = tmp_path / "people.tabmt"
+    small = ["--steps", "3", "--threads", "1", "--width", "16", "--heads", "2", "--depth", "1"]
+    runner = CliRunner()
+    arguments = ["fit", str(tmp_path / "people.csv"), "-o", str(model), *small]
+    for wrong in (["--epsilon", "0"], ["--epsilon", "-1"], ["--epsilon", "1e9"],
+                  ["--delta", "1e-7"], ["--epsilon", "0.01"]):  # fmt: skip
+        result = runner.invoke(main, [*arguments, *wrong])
+        assert result.exit_code == 2
+        assert len(result.stderr.strip().splitlines()[-1].split(". ")) <= 2
+        assert not model.exists()
+    assert runner.invoke(main, [*arguments, "--epsilon", "8"]).exit_code == 0
+    shown = " ".join(runner.invoke(main, ["info", str(model)]).output.split())
+    assert "differential privacy: epsilon 8, delta 1e-06, by marginals" in shown
+    assert "unit: one row added or removed; the number of rows is noisy" in shown
+    content = json.loads(runner.invoke(main, ["info", str(model), "--json"]).output)
+    promise = content["card"]["privacy"]
+    assert promise["epsilon"] == 8.0 and promise["delta"] == 1e-6
+    assert sum(promise["shares"].values()) == pytest.approx(1.0)
+    loaded = TabMT.load(model)
+    assert loaded.card_.privacy.not_covered.startswith("time, memory and other side channels")
+    assert "differential privacy: epsilon 8" in loaded._repr_html_()
+
+
+def test_a_search_of_settings_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"^A search fits many models, each of which would spend"):
+        tune(people(100, 0), people(50, 1), "class", trials=1, fixed={"epsilon": 1.0})
+
+
+def test_synthesize_says_what_the_promise_covers(tmp_path):
+    table = people(900, 0).drop(columns=["id", "since"])
+    result = synthesize(table, tmp_path / "out", target="class", epsilon=20.0, **TINY)
+    text = result.readme.read_text()
+    assert "differential privacy: epsilon 20" in text
+    assert "Only model.tabmt and synthetic.parquet have this promise." in text
+    promise = TabMT.load(result.model).card_
+    assert len(pd.read_parquet(result.synthetic)) == promise.rows != 720

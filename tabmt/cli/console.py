@@ -292,6 +292,9 @@ def _model_lines(name: str, model: "FittedModel") -> list[str]:
             "binning   a classifier tells real rows from rows with binned numbers: AUC "
             f"{card.codes_detector_auc:.2f} (0.5 is best)"
         )
+    if card.privacy is not None:
+        first, *rest = card.privacy.lines()
+        lines += [f"privacy   {first}", *(f"          {line}" for line in rest)]
     if card.temperatures:
         listed = ", ".join(f"{column} {t:.3g}" for column, t in card.temperatures.items())
         lines.append(f"sampling  with temperatures {listed}")

@@ -29,7 +29,7 @@ class Settings:
     network: NetworkConfig
     train: TrainConfig
     generation: GenerationConfig
-    privacy: PrivacyConfig = PrivacyConfig()
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
 
     @classmethod
     def of(cls, values: Mapping[str, Any], rows: int = 0, columns: int = 0) -> "Settings":

@@ -2,7 +2,7 @@
 noisy gradients."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from tabmt.codec.table import TableCodec
 from tabmt.data.dataset import Dataset
-from tabmt.data.overrides import parse_overrides, read_overrides
+from tabmt.data.overrides import Overrides, parse_overrides, read_overrides
 from tabmt.data.typed_columns import parse_column
 from tabmt.errors import UserError
 from tabmt.method.any_order import AnyOrderNetwork
@@ -94,7 +94,7 @@ def find_private_rows(
         shares = SHARES["marginals without target"]
     budget = Budget(privacy.epsilon, privacy.delta, shares)
     queries = Queries(budget, noise or SecureNoise(), answers or Answers())
-    overrides = parse_overrides(read_overrides(schema), dataset.column_names)
+    overrides = _public_overrides(schema, dataset.column_names)
     table = PrivateTable.find(dataset, queries, settings.codec, overrides)
     log.info("the table has about %s rows, by a noisy count", f"{table.rows:,}")
     if privacy.delta * table.rows > 1:
@@ -121,6 +121,21 @@ def _check_possible(settings: Settings) -> None:
             f"private_method is 'dp-sgd', which trains the any-order network, but network is "
             f"{network!r}; set network to any-order, or private_method to marginals."
         )
+
+
+def _public_overrides(
+    schema: Mapping[str, Any] | str | Path | None, names: Sequence[str]
+) -> Overrides:
+    """What a person says about the columns, which is taken as public."""
+    content = read_overrides(schema)
+    overrides = parse_overrides(content, names)
+    is_found = any("reason" in entries for entries in overrides.columns.values())
+    if is_found or (content is not None and content.get("found")):
+        raise UserError(
+            "The schema holds what `tabmt schema` found in a table, which epsilon does not cover; "
+            "pass a schema with only the names of columns and the entries that you set yourself."
+        )
+    return overrides
 
 
 def _plan(budget: Budget, rows: int, steps: int) -> PrivateSteps:
