@@ -212,8 +212,8 @@ def _decide_text(
     spelling = entries.get("missing_text")
     if spelling is None:
         found = max(MISSING, key=lambda name: counts[name])
-        is_spelled = counts[found] > 0 and found != NULL
-        spelling = found.removeprefix("missing ") if is_spelled else None
+        has_spelling = counts[found] > 0 and found != NULL
+        spelling = found.removeprefix("missing ") if has_spelling else None
     numbers = sum(counts[name] for name in (*DIGITS, SCIENTIFIC))
     if known > 0 and numbers >= LEAST_SHARE * known:
         decimals = _most_decimals(counts, known)
