@@ -141,7 +141,7 @@ def _temperature_options(temperature: Any) -> list[str]:
 def job_command(request: Mapping[str, Any], name: str, *, has_schema: bool) -> str:
     """The command of a job. Uploaded tables have the names of their files."""
     kind = request["kind"]
-    keys = ("rows", "target", "minutes", "steps", "protect", "max_risk", "seed")
+    keys = ("rows", "target", "minutes", "steps", "protect", "epsilon", "max_risk", "seed")
     options = [word for key in keys for word in _option(key, request.get(key))]
     if has_schema:
         options += ["--schema", "schema.json"]
@@ -165,7 +165,7 @@ def _option(name: str, value: Any) -> list[str]:
 
 def job_code(request: Mapping[str, Any], name: str, *, has_schema: bool) -> str:
     """The call in Python of a job that fits a table."""
-    keys = ("rows", "target", "minutes", "steps", "protect", "max_risk", "seed")
+    keys = ("rows", "target", "minutes", "steps", "protect", "epsilon", "max_risk", "seed")
     given = {key: request[key] for key in keys if request.get(key) is not None}
     if has_schema:
         given["schema"] = "schema.json"

@@ -227,10 +227,11 @@ class Run:
 
         evaluated = evaluator.evaluate(results.synthetic, results.synthetic.name, on_metric)
         self.on_progress("evaluating", 0.9, {"metric": "report"})
-        write_report(evaluator, [evaluated], results.report)
+        card = TabMT.load(results.model).card_
+        promise = [] if card.privacy is None else card.privacy.lines()
+        write_report(evaluator, [evaluated], results.report, promise=promise)
         evaluation = evaluated.evaluation
         write_text(results.scores, json_text([evaluation.to_json()], indent=2) + "\n")
-        card = TabMT.load(results.model).card_
         write_text(results.readme, readme_text(results, self.arguments, evaluation, card))
         self.on_progress("evaluating", 1.0, {})
         return evaluation
