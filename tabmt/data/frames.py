@@ -259,6 +259,7 @@ def forget_categories(source: Source, table: pa.Table) -> Source:
         if isinstance(about, dict) and "num_categories" in about and name in table.column_names:
             array = table.column(name).combine_chunks()
             about["num_categories"] = len(array.dictionary)
+            entry["numpy_type"] = "int32"  # of the codes: it depends on how many there were
     return dataclasses.replace(source, pandas=json.dumps(content))
 
 

@@ -155,6 +155,14 @@ class IdColumn(PrivateColumn):
         return pa.array([f"{stem}_{number}" for number in numbers.to_pylist()], plain)
 
 
+def public_type(dtype: pa.DataType) -> pa.DataType:
+    """The type of a column as private rows have it. How wide the indices of categories are depends
+    on how many categories there are."""
+    if not pa.types.is_dictionary(dtype):
+        return dtype
+    return pa.dictionary(pa.int32(), dtype.value_type, dtype.ordered)
+
+
 # --- real columns ----------------------------------------------------------------------------
 
 
@@ -210,7 +218,8 @@ class ColumnFinder:
     rows: float  # the noisy number of rows
 
     def find(self, name: str, array: pa.ChunkedArray, entries: Mapping[str, Any]) -> PrivateColumn:
-        dtype = array.type
+        dtype = public_type(array.type)
+        array = array.cast(dtype)
         rho = self.rho * FORM_SHARE
         missing_text = entries.get("missing_text")
         noisy = self.queries.counts(PART, rho, lambda: forms.count_classes(array, missing_text))

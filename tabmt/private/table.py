@@ -18,7 +18,7 @@ from tabmt.data.arrow_types import check_learnable
 from tabmt.data.dataset import Dataset, InMemory
 from tabmt.data.frames import forget_categories
 from tabmt.data.overrides import Overrides
-from tabmt.data.schema import unknown_column
+from tabmt.data.schema import check_names, unknown_column
 from tabmt.errors import UserError
 from tabmt.private.accounting import epsilon_of_rho, scale_of_rho
 from tabmt.private.budget import Queries
@@ -197,6 +197,7 @@ def _check(dataset: Dataset) -> None:
         )
     if dataset.num_columns == 0:
         raise UserError("The table has no columns.")
+    check_names(dataset.column_names)
     for name in dataset.column_names:
         check_learnable(name, dataset.column(name).type)
 
