@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 LEAST_ROWS = 10.0  # standard deviations of the noise of a column's counts that a table must have
 FEWEST_BINS, MOST_BINS = 2, 32
 MOST_TARGET_BINS = 10
-ROWS_PER_CELL = 1.0  # that a cell of a triple should hold, in standard deviations of its noise
+ROWS_PER_CELL = 3.0  # that a cell of a triple should hold, in standard deviations of its noise
 
 
 @dataclass(frozen=True)
