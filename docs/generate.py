@@ -25,7 +25,14 @@ from benchmarks import peer_pictures, peer_tables
 from benchmarks.datasets import TABLES
 from benchmarks.published import DCR, DCR_CTABGAN, MLE, NETFLOW
 from tabmt.cli import main
-from tabmt.config import CodecConfig, GenerationConfig, NetworkConfig, TrainConfig, help_in_python
+from tabmt.config import (
+    CodecConfig,
+    GenerationConfig,
+    NetworkConfig,
+    PrivacyConfig,
+    TrainConfig,
+    help_in_python,
+)
 from tabmt.errors import UserError
 from tabmt.search.pareto_front import Front, Point
 
@@ -235,7 +242,7 @@ def settings_table() -> str:
     """The settings of TabMT that the command line has, too."""
     fields = [
         field
-        for config in (CodecConfig, NetworkConfig, TrainConfig, GenerationConfig)
+        for config in (CodecConfig, PrivacyConfig, NetworkConfig, TrainConfig, GenerationConfig)
         for field in dataclasses.fields(config)
     ]
     about = {field.name: help_in_python(field).partition("  [default")[0] for field in fields}

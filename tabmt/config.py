@@ -23,6 +23,7 @@ Decayed = Literal["matrices", "all"]
 Optimizer = Literal["muon", "adamw"]
 Precision = Literal["auto", "float32", "bfloat16"]
 Device = Literal["auto", "cpu", "cuda"]
+PrivateMethod = Literal["marginals", "dp-sgd"]
 Engine = Literal["local", "ray"]
 SamplerName = Literal["nsga2", "tpe", "gp", "guided", "random"]
 Privacy = Literal["dcr", "closer", "attack"]
@@ -322,6 +323,35 @@ class GenerationConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PrivacyConfig:
+    """Differential privacy of the whole model."""
+
+    epsilon: float | None = option(
+        None,
+        "differential privacy: how much the model may depend on any one row; everything in the "
+        "model file is covered, and smaller is safer; see docs/privacy.md  [default: no "
+        "differential privacy]",
+        minimum=0.0,
+        type=float,
+        group="Data",
+    )
+    delta: float = option(
+        1e-6,
+        "with --epsilon, the probability that the promise does not hold; it should be far below 1 "
+        "/ rows",
+        minimum=0.0,
+        group="Data",
+    )
+    private_method: PrivateMethod = option(
+        "marginals",
+        "with --epsilon, what is learned with noise; marginals: counts of pairs and triples of "
+        "columns, from which the network learns; dp-sgd: the gradients of the network",
+        choices=get_args(PrivateMethod),
+        group="Data",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class DrawOptions:
     """How values are generated, in new rows and in completed ones."""
 
@@ -443,6 +473,7 @@ PAPER_PARETO: dict[str, Any] = {
 }
 
 MOST_ROWS_PER_ORDER = 2**14
+MOST_EPSILON, MOST_DELTA = 100, 1e-3
 LEAST_BINS, MOST_BINS = 10, 100
 ROWS_PER_BIN = 50
 CELLS_PER_STEP = 4096  # wide tables learn as much from fewer rows, and take more steps a minute
@@ -484,7 +515,7 @@ def most_bins(max_bins: int | None, rows: int) -> int:
 
 def setting_names() -> set[str]:
     """The names of all settings of a fit, and of the seed."""
-    classes = (CodecConfig, NetworkConfig, TrainConfig, GenerationConfig)
+    classes = (CodecConfig, NetworkConfig, TrainConfig, GenerationConfig, PrivacyConfig)
     return {"seed", *(item.name for one in classes for item in dataclasses.fields(one))}
 
 
@@ -496,6 +527,8 @@ def check(config: Any) -> None:
             _check_field(item, value)
     if isinstance(config, TrainConfig):
         _check_training(config)
+    if isinstance(config, PrivacyConfig):
+        _check_privacy(config)
     if isinstance(config, CodecConfig) and config.protect == 1:
         raise UserError("protect is 1, but must be 0 (off) or at least 2.")
     if isinstance(config, GenerationConfig):
@@ -543,6 +576,28 @@ def _check_training(config: TrainConfig) -> None:
         )
     if config.sampled_codes == 1:
         raise UserError("sampled_codes is 1, but must be 0 or at least 2.")
+
+
+def _check_privacy(config: PrivacyConfig) -> None:
+    epsilon, delta = config.epsilon, config.delta
+    if epsilon is None:
+        for name in ("delta", "private_method"):
+            if getattr(config, name) != getattr(PrivacyConfig, name):
+                raise UserError(
+                    f"{name} is {getattr(config, name)!r}, but epsilon is not set; set epsilon "
+                    "(--epsilon) for differential privacy."
+                )
+        return
+    if not 0 < epsilon <= MOST_EPSILON:
+        raise UserError(
+            f"epsilon is {epsilon!r}, but must be above 0 and at most {MOST_EPSILON}: a larger one "
+            "would promise nothing; usual values are from 0.5 to 8."
+        )
+    if not 0 < delta <= MOST_DELTA:
+        raise UserError(
+            f"delta is {delta!r}, but must be above 0 and at most {MOST_DELTA}: it should be far "
+            "below 1 / rows."
+        )
 
 
 def is_number(value: Any) -> bool:

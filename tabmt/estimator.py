@@ -38,6 +38,8 @@ from tabmt.config import (
     NetworkName,
     Optimizer,
     Precision,
+    PrivacyConfig,
+    PrivateMethod,
     Quantizer,
     SampleOptions,
     SharedValues,
@@ -176,6 +178,9 @@ class TabMT(BaseEstimator):  # type: ignore[misc]
         target_last: bool = GenerationConfig.target_last,
         large_columns_first: bool = GenerationConfig.large_columns_first,
         calibrate_missing: bool = GenerationConfig.calibrate_missing,
+        epsilon: float | None = PrivacyConfig.epsilon,
+        delta: float = PrivacyConfig.delta,
+        private_method: PrivateMethod = PrivacyConfig.private_method,
     ) -> None:
         for name, value in list(locals().items()):
             if name not in ("self", "__class__"):

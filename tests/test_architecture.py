@@ -24,7 +24,7 @@ BASE = {
 }  # single modules that all may use
 CHAIN = [  # a folder may import only from earlier lines
     {"data", "method"},
-    {"codec", "netflow"},
+    {"codec", "netflow", "private"},
     {"conditions"},
     {"rules"},
     {"model"},
@@ -40,6 +40,7 @@ TABLES = {"pandas", "polars", "pyarrow"}
 FORBIDDEN = {  # tables and tensors meet in `model`
     "method": TABLES,
     **{folder: {"torch"} for folder in ("data", "codec", "conditions", "rules", "netflow", "demo")},
+    "private": {"torch"},
     **{folder: {"torch"} for folder in ("evaluation", "search", "synthesis", "serve", "cli")},
     **{module: TABLES | {"torch"} for module in BASE},
 }

@@ -273,6 +273,9 @@ def _model_lines(name: str, model: "FittedModel") -> list[str]:
             "binning   a classifier tells binned numbers from real ones with AUC "
             f"{card.codes_detector_auc:.2f} (0.5: it cannot)"
         )
+    if card.privacy is not None:
+        first, *rest = card.privacy.lines()
+        lines += [f"privacy   {first}", *(f"          {line}" for line in rest)]
     if card.temperatures:
         listed = ", ".join(f"{column} {t:.3g}" for column, t in card.temperatures.items())
         lines.append(f"sampling  with temperatures {listed}")

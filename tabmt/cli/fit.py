@@ -21,7 +21,13 @@ from tabmt.cli.options import (
     options_from,
     read_config,
 )
-from tabmt.config import CodecConfig, GenerationConfig, NetworkConfig, TrainConfig
+from tabmt.config import (
+    CodecConfig,
+    GenerationConfig,
+    NetworkConfig,
+    PrivacyConfig,
+    TrainConfig,
+)
 from tabmt.errors import UserError
 from tabmt.json_files import json_text
 from tabmt.outputs import Output, check_outputs
@@ -129,7 +135,7 @@ def schema(
     group="Output",
     help=FORCE,
 )
-@options_from(CodecConfig, NetworkConfig, TrainConfig, GenerationConfig)
+@options_from(CodecConfig, PrivacyConfig, NetworkConfig, TrainConfig, GenerationConfig)
 def fit(
     table: str,
     output: str | None,

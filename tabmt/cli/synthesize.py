@@ -11,7 +11,7 @@ import click
 from tabmt.cli.console import show_table, stage_progress
 from tabmt.cli.evaluate import ABOVE_MAX_RISK, MAX_RISK
 from tabmt.cli.options import exit_code, file_option, given_on_command_line, options_from
-from tabmt.config import CodecConfig, TrainConfig
+from tabmt.config import CodecConfig, PrivacyConfig, TrainConfig
 from tabmt.printable import printable
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ FORCE = (
     "--rows",
     "-n",
     type=click.IntRange(min=1),
-    help="number of synthetic rows  [default: as many as TABLE has]",
+    help="number of synthetic rows  [default: as many as TABLE has; with --epsilon, about as many "
+    "as there are training rows]",
 )
 @file_option("--schema", help="schema file, as `tabmt schema` writes it")
 @click.option(
@@ -50,6 +51,7 @@ FORCE = (
 @click.option("--seed", type=int, default=0, show_default=True, help="random seed of all steps")
 @options_from(TrainConfig, only=("target", "minutes", "steps", "threads"))
 @options_from(CodecConfig, only=("protect",))
+@options_from(PrivacyConfig)
 @click.option("--force", is_flag=True, help=FORCE)
 def synthesize(
     table: str,
@@ -67,7 +69,9 @@ def synthesize(
     Sets some rows of TABLE aside as test rows, fits a model to the others, generates rows, runs
     privacy attacks on them, and writes a folder with the model, the synthetic rows in the format of
     TABLE, a report, and README.txt, which describes the files and how to repeat each step. If the
-    command is interrupted, run it again to resume. TABLE must fit in memory.
+    command is interrupted, run it again to resume. TABLE must fit in memory. With --epsilon, the
+    model and the synthetic rows have differential privacy, but the report and the scores do not:
+    they compare with real rows.
 
     \b
     Examples:

@@ -248,6 +248,21 @@ def forget_pandas_types(source: Source, names: Collection[str]) -> Source:
     return dataclasses.replace(source, pandas=json.dumps(content))
 
 
+def forget_categories(source: Source, table: pa.Table) -> Source:
+    """The source with pandas' number of categories as a table has them, which the number in the
+    real table says something about."""
+    if source.pandas is None:
+        return source
+    content = json.loads(source.pandas)
+    for entry in content["columns"]:
+        name, about = entry["field_name"], entry.get("metadata")
+        if isinstance(about, dict) and "num_categories" in about and name in table.column_names:
+            array = table.column(name).combine_chunks()
+            about["num_categories"] = len(array.dictionary)
+            entry["numpy_type"] = "int32"  # of the codes: it depends on how many there were
+    return dataclasses.replace(source, pandas=json.dumps(content))
+
+
 def _to_pandas(table: pa.Table, metadata: str | None) -> Any:
     """Arrow's own conversion, plus what it forgets: object columns and integer column names."""
     if metadata is None:

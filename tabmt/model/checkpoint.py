@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,8 +17,10 @@ from tabmt.json_files import convert, require
 from tabmt.method.train import OPTIMIZER_STATE, SavedRun, TrainState
 from tabmt.model.model_card import ModelCard, Settings
 from tabmt.model.model_file import read_file, write_file
+from tabmt.private.noise import Answers
 from tabmt.tokens import TokenStore
 
+ANSWERS = "answers/"
 FREE_ON_RESUME = (
     "checkpoint_every",
     "threads",
@@ -26,11 +29,38 @@ FREE_ON_RESUME = (
 )  # may differ between the two runs
 
 
-def write_checkpoint(path: Path, card: ModelCard, table: str, run: SavedRun) -> None:
-    """`table` is the fingerprint of the table."""
-    state = dataclasses.asdict(run.state)
-    write_file(
-        path, "checkpoint", {"card": card.to_json(), "table": table, "state": state}, run.tensors
+def write_checkpoint(
+    path: Path, card: ModelCard, table: str, run: SavedRun, answers: Answers | None = None
+) -> None:
+    """`table` is the fingerprint of the table; `answers` are those of a fit with epsilon."""
+    metadata: dict[str, Any] = {
+        "card": card.to_json(),
+        "table": table,
+        "state": dataclasses.asdict(run.state),
+    }
+    tensors = run.tensors
+    if answers is not None:
+        arrays, metadata["answers"] = answers.to_parts()
+        tensors = tensors | {ANSWERS + k: torch.from_numpy(a) for k, a in arrays.items()}
+    write_file(path, "checkpoint", metadata, tensors)
+
+
+def read_answers(path: Path, settings: Settings) -> Answers:
+    """The noisy answers of an interrupted fit with epsilon, from its checkpoint."""
+    metadata, tensors = read_file(path, "checkpoint")
+    try:
+        before = ModelCard.from_json(metadata.get("card")).settings.privacy
+        if before == settings.privacy:
+            arrays = {
+                k[len(ANSWERS) :]: t.numpy() for k, t in tensors.items() if k.startswith(ANSWERS)
+            }
+            return Answers.from_parts(arrays, metadata.get("answers"))
+    except ValueError as error:
+        raise ModelFileError(_damaged(path)) from error
+    raise UserError(
+        f"The checkpoint {str(path)!r} belongs to a fit with other settings of differential "
+        "privacy. Resume with the same epsilon, delta and private_method, or delete the file to "
+        "start again."
     )
 
 
@@ -44,6 +74,7 @@ def read_checkpoint(
 ) -> tuple[SavedRun, TrainConfig]:
     """A run, and how it was trained. `net` is the state of a network to be trained."""
     metadata, tensors = read_file(path, "checkpoint")
+    tensors = {key: tensor for key, tensor in tensors.items() if not key.startswith(ANSWERS)}
     try:
         card = ModelCard.from_json(metadata.get("card"))
         stored = metadata.get("state")
@@ -53,11 +84,13 @@ def read_checkpoint(
         _check_state(state, has_kept=any(name.startswith("kept/") for name in tensors))
     except ValueError as error:
         raise ModelFileError(_damaged(path)) from error
-    before = {"seed": card.seed, **card.settings.to_json()}
-    for name, value in {"seed": seed, **settings.to_json()}.items():
-        if name not in FREE_ON_RESUME and before[name] != value:
+    before: dict[str, Any] = {"seed": card.seed, **card.settings.to_json()}
+    now: dict[str, Any] = {"seed": seed, **settings.to_json()}
+    for name in {**now, **before}:  # those of privacy are there only if epsilon is
+        was, value = before.get(name), now.get(name)
+        if name not in FREE_ON_RESUME and was != value:
             raise UserError(
-                f"The checkpoint {str(path)!r} belongs to a fit with {name} {before[name]!r}, but "
+                f"The checkpoint {str(path)!r} belongs to a fit with {name} {was!r}, but "
                 f"this fit has {value!r}. Resume with the same settings, or delete the file to "
                 "start again."
             )

@@ -30,7 +30,12 @@ from tabmt.method.column_order import ColumnOrder
 from tabmt.method.distributed import Group
 from tabmt.method.networks import Network
 from tabmt.method.train import Progress, SavedRun, Summary, train, training_bytes
-from tabmt.model.checkpoint import read_checkpoint, table_fingerprint, write_checkpoint
+from tabmt.model.checkpoint import (
+    read_answers,
+    read_checkpoint,
+    table_fingerprint,
+    write_checkpoint,
+)
 from tabmt.model.fitted_model import (
     FittedModel,
     check_buffers,
@@ -38,6 +43,13 @@ from tabmt.model.fitted_model import (
     order_of_training,
 )
 from tabmt.model.model_card import ModelCard, Settings
+from tabmt.model.private_rows import (
+    PrivateRows,
+    check_continued,
+    find_private_rows,
+    train_on_real_rows,
+)
+from tabmt.private.noise import Answers, Noise
 from tabmt.rules.computed import computable
 from tabmt.rules.enforce import RuleSet
 from tabmt.seeds import derive, numpy_stream
@@ -61,16 +73,24 @@ class FitOptions:
     engine: Engine = "local"
     on_step: Callable[[Progress], None] | None = None
     should_stop: Callable[[], bool] | None = None
+    answers: Answers | None = None  # to be given again to a fit with epsilon
+    noise: Noise | None = None  # of a fit with epsilon; None: nobody can predict it
 
 
 def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedModel:
     """A model of a table. `values` are the settings and the seed."""
-    Settings.of(values)  # mistakes are reported before a table is read
+    early = Settings.of(values)  # mistakes are reported before a table is read
     seed = values["seed"]
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise UserError(f"seed is {seed!r}, but must be a whole number.")
     parallel.check(options.engine)
+    if options.continue_from is not None:
+        check_continued(options.continue_from.card, early)
     dataset = Dataset.open(table)
+    private = None
+    if early.privacy.epsilon is not None:
+        private = _private_rows(dataset, early, seed, options)
+        dataset = private.dataset  # the real table is not used from here on
     settings = _settings(values, dataset, options.continue_from)
     encoded = _encode(dataset, settings, seed, options)
     codec, tokens, rules = encoded.codec, encoded.tokens, encoded.rules
@@ -86,6 +106,7 @@ def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedMod
         versions=_versions(),
         temperatures=temperatures,
         codes_detector_auc=encoded.codes_detector_auc,
+        privacy=None if private is None else private.statement,
     )
     del dataset
     if tokens.shape[1] == 0:
@@ -94,9 +115,28 @@ def fit(table: Any, values: Mapping[str, Any], options: FitOptions) -> FittedMod
             "ids."
         )
         return FittedModel(codec, None, card, rules)
-    net, card, summary = _train(codec, tokens, card, column_order, options)
+    if private is not None and private.training is not None:
+        net, card, summary = _train_privately(codec, tokens, card, private, options)
+    else:
+        answers = None if private is None else private.answers
+        net, card, summary = _train(codec, tokens, card, column_order, options, answers)
     _calibrate(net, codec, tokens, summary, seed, column_order, card)
     return FittedModel(codec, net, dataclasses.replace(card, summary=summary), rules)
+
+
+def _private_rows(
+    dataset: Dataset, settings: Settings, seed: int, options: FitOptions
+) -> PrivateRows:
+    """Private rows; of a resumed fit, those of the interrupted one, which spend nothing again."""
+    answers = options.answers
+    if options.resume and settings.privacy.private_method == "dp-sgd":
+        raise UserError(
+            "A fit by DP-SGD cannot be resumed, as it writes no checkpoint; start it again, which "
+            "spends its epsilon again."
+        )
+    if options.resume and options.checkpoint is not None:
+        answers = read_answers(options.checkpoint, settings)
+    return find_private_rows(dataset, settings, seed, options.schema, answers, options.noise)
 
 
 # --- the table as tokens -------------------------------------------------------------------
@@ -137,7 +177,7 @@ def _settings(values: Mapping[str, Any], dataset: Dataset, before: FittedModel |
     training = settings.train
     if training.target is None:
         training = dataclasses.replace(training, target=own.train.target)
-    return Settings(own.codec, own.network, training, own.generation)
+    return dataclasses.replace(own, train=training)
 
 
 def _encode(dataset: Dataset, settings: Settings, seed: int, options: FitOptions) -> Encoded:
@@ -340,6 +380,7 @@ def _train(
     card: ModelCard,
     column_order: ColumnOrder,
     options: FitOptions,
+    answers: Answers | None,
 ) -> tuple[Network, ModelCard, Summary]:
     """A trained network; the card with the threads that were used, and the training summary."""
     settings, seed = card.settings, card.seed
@@ -364,7 +405,7 @@ def _train(
 
     def save(run: SavedRun) -> None:
         assert options.checkpoint is not None
-        write_checkpoint(options.checkpoint, card, table, run)
+        write_checkpoint(options.checkpoint, card, table, run, answers)
 
     is_writer = options.checkpoint is not None and Group.current().rank == 0
     with devices.threads(threads):
@@ -390,6 +431,29 @@ def _train(
         summary.best_step,
         f" and trained them for {finish} more steps on all rows" if finish else "",
     )
+    return net, card, summary
+
+
+def _train_privately(
+    codec: TableCodec,
+    tokens: TokenStore,
+    card: ModelCard,
+    private: PrivateRows,
+    options: FitOptions,
+) -> tuple[Network, ModelCard, Summary]:
+    """A network trained by DP-SGD; `tokens` are private rows, by which its biases start."""
+    settings = card.settings
+    check_buffers(codec, settings.network)
+    net = _start_network(codec, tokens, card, None)
+    threads, reason = devices.pick_threads(settings.train.threads)
+    log.info("computing with %d thread%s: %s", threads, "s" * (threads != 1), reason)
+    config = dataclasses.replace(settings.train, threads=threads, precision="float32")
+    card = dataclasses.replace(card, settings=dataclasses.replace(settings, train=config))
+    with devices.threads(threads):
+        summary = train_on_real_rows(
+            net, codec, tokens, private, settings, card.seed, options.on_step, options.should_stop
+        )
+    log.info("trained for %d steps in %.0f s", summary.steps, summary.seconds)
     return net, card, summary
 
 

@@ -9,6 +9,7 @@ from tabmt.config import (
     CodecConfig,
     GenerationConfig,
     NetworkConfig,
+    PrivacyConfig,
     TrainConfig,
     automatic,
     check,
@@ -17,6 +18,7 @@ from tabmt.config import (
 from tabmt.errors import UserError
 from tabmt.json_files import convert
 from tabmt.method.train import Summary
+from tabmt.private.statement import PrivacyStatement
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Settings:
     network: NetworkConfig
     train: TrainConfig
     generation: GenerationConfig
+    privacy: PrivacyConfig = field(default_factory=PrivacyConfig)
 
     @classmethod
     def of(cls, values: Mapping[str, Any], rows: int = 0, columns: int = 0) -> "Settings":
@@ -44,11 +47,18 @@ class Settings:
             return config
 
         return cls(
-            part(CodecConfig), part(NetworkConfig), part(TrainConfig), part(GenerationConfig)
+            part(CodecConfig),
+            part(NetworkConfig),
+            part(TrainConfig),
+            part(GenerationConfig),
+            part(PrivacyConfig),
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {k: v for part in dataclasses.asdict(self).values() for k, v in part.items()}
+        parts = dataclasses.asdict(self)
+        if self.privacy.epsilon is None:
+            del parts["privacy"]  # it says nothing
+        return {k: v for part in parts.values() for k, v in part.items()}
 
 
 @dataclass(frozen=True)
@@ -62,10 +72,11 @@ class ModelCard:
     versions: dict[str, str]
     temperatures: dict[str, float] = field(default_factory=dict)  # of samples, by default
     codes_detector_auc: float | None = None  # of rows that are redrawn from their codes
+    privacy: PrivacyStatement | None = None  # of a fit with epsilon; rows are then noisy
 
     def to_json(self) -> dict[str, Any]:
         summary = None if self.summary is None else dataclasses.asdict(self.summary)
-        return {
+        content = {
             "rows": self.rows,
             "seed": self.seed,
             "settings": self.settings.to_json(),
@@ -74,6 +85,9 @@ class ModelCard:
             "temperatures": self.temperatures,
             "codes_detector_auc": self.codes_detector_auc,
         }
+        if self.privacy is not None:
+            content["privacy"] = dataclasses.asdict(self.privacy)
+        return content
 
     @classmethod
     def from_json(cls, data: Any) -> "ModelCard":
@@ -91,6 +105,7 @@ class ModelCard:
             versions=stored.versions,
             temperatures=stored.temperatures,
             codes_detector_auc=stored.codes_detector_auc,
+            privacy=stored.privacy,
         )
 
 
@@ -105,3 +120,4 @@ class StoredCard:
     versions: dict[str, str]
     temperatures: dict[str, float]
     codes_detector_auc: float | None
+    privacy: PrivacyStatement | None = None

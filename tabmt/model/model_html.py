@@ -22,6 +22,8 @@ def model_html(model: FittedModel) -> str:
         f"training: {training}",
         f"target: {card.settings.train.target or 'none'}",
     ]
+    if card.privacy is not None:
+        facts += card.privacy.lines()
     rows = "".join(
         _row("td", column.name, column.kind, column.dtype, column.reason)
         for column in columns[:MOST_COLUMNS]

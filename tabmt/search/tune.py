@@ -204,7 +204,11 @@ def _fixed_settings(
         settings["target"] = target
     if minutes is not None or space == "small":
         settings["minutes"] = 1.0 if minutes is None else minutes
-    Settings.of(TabMT(**settings).get_params())  # mistakes are said now
+    if Settings.of(TabMT(**settings).get_params()).privacy.epsilon is not None:  # or a mistake
+        raise UserError(
+            "A search fits many models, each of which would spend epsilon; search without it, on a "
+            "table that is public, and fit the private table with the settings that were found."
+        )
     return settings
 
 

@@ -141,7 +141,7 @@ def _temperature_options(temperature: Any) -> list[str]:
 
 # --- jobs ----------------------------------------------------------------------------------
 
-FIT_OPTIONS = ("target", "minutes", "steps", "protect")
+FIT_OPTIONS = ("target", "minutes", "steps", "protect", "epsilon")
 OPTIONS = {  # of each kind of job: what a request may set for it, besides the seed
     "fit": FIT_OPTIONS,
     "synthesize": ("rows", *FIT_OPTIONS, "max_risk"),

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 from tabmt.conditions.condition import Condition, between, known, missing, one_of, parse_conditions
-from tabmt.config import Decode, Imputation, Privacy, Quality, SamplerName
+from tabmt.config import MOST_EPSILON, Decode, Imputation, Privacy, Quality, SamplerName
 from tabmt.data.schema import Kind
 from tabmt.errors import UserError
 from tabmt.serve import limits
@@ -238,6 +238,9 @@ class JobRequest(Body):
     minutes: Minutes | None = None
     steps: int | None = Field(None, ge=0, le=10_000_000)
     protect: int | None = Field(None, ge=0, le=1_000_000)
+    epsilon: FiniteFloat | None = Field(
+        None, gt=0, le=MOST_EPSILON, description="fit, synthesize: with differential privacy"
+    )
     max_risk: FiniteFloat | None = Field(None, ge=0, le=1)
     trials: int = Field(40, ge=1, le=10_000)
     privacy: Privacy = "dcr"
@@ -257,7 +260,7 @@ class JobRequest(Body):
 
 def training_settings(request: JobRequest) -> dict[str, Any]:
     """The settings of a fit that the request sets."""
-    given = {name: getattr(request, name) for name in ("minutes", "steps", "protect")}
+    given = {name: getattr(request, name) for name in ("minutes", "steps", "protect", "epsilon")}
     return {name: value for name, value in given.items() if value is not None}
 
 

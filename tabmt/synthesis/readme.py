@@ -10,7 +10,15 @@ from tabmt.model.model_card import ModelCard
 from tabmt.printable import printable
 from tabmt.synthesis.results_folder import REAL_ROWS, ResultsFolder
 
-OPTIONS = ("steps", "minutes", "threads", "protect")  # settings that `tabmt synthesize` takes
+OPTIONS = (
+    "steps",
+    "minutes",
+    "threads",
+    "protect",
+    "epsilon",
+    "delta",
+    "private_method",
+)  # settings that `tabmt synthesize` takes
 
 
 def readme_text(
@@ -43,6 +51,7 @@ def readme_text(
     lines += [
         "",
         f"The folder {REAL_ROWS} contains REAL rows: do not share it with the other files.",
+        *_privacy_lines(folder, card),
         "",
         "Commands",
         "--------",
@@ -62,6 +71,25 @@ def readme_text(
     return printable("\n".join(lines), keep="\n") + "\n"
 
 
+def _privacy_lines(folder: ResultsFolder, card: ModelCard) -> list[str]:
+    """What differential privacy covers in this folder, and what not."""
+    if card.privacy is None:
+        return []
+    names = ", ".join(
+        p.name for p in (folder.report, folder.scores, folder.readme, folder.arguments)
+    )
+    return [
+        "",
+        "Privacy",
+        "-------",
+        "",
+        *card.privacy.lines(),
+        "",
+        f"Only {folder.model.name} and {folder.synthetic.name} have this promise. The verdict, and "
+        f"{names}, compare with real rows or describe them: the promise does NOT cover them.",
+    ]
+
+
 def commands(
     folder: ResultsFolder, arguments: Mapping[str, Any], card: ModelCard
 ) -> list[list[str]]:
@@ -73,7 +101,8 @@ def commands(
     settings = {**arguments["settings"], "threads": card.settings.train.threads}
     options = [word for name, value in settings.items() for word in _option(name, value)]
     fit = ["tabmt", "fit", train, "-o", folder.model.name, "--seed", str(seed)]
-    sample = ["tabmt", "sample", folder.model.name, "-n", str(arguments["rows"])]
+    rows = card.rows if arguments["rows"] is None else arguments["rows"]
+    sample = ["tabmt", "sample", folder.model.name, "-n", str(rows)]
     sample += ["-o", folder.synthetic.name, "--seed", str(seed + 1)]
     evaluate = ["tabmt", "evaluate", folder.synthetic.name, "--train", train, "--test", test]
     evaluate += ["--seed", str(seed), *target, *schema, *_option("max_risk", arguments["max_risk"])]

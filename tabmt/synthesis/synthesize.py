@@ -99,6 +99,10 @@ def synthesize(
     When `should_stop` returns True, the fit ends and the other stages use the model so far. In a
     notebook, a call without `progress` shows a bar.
 
+    With `epsilon`, the model and the synthetic rows have differential privacy, but the scores and
+    the report, which compare with real rows, have not; unless `rows` is given, there are about as
+    many as training rows.
+
     Example:
         >>> result = synthesize("people.csv", target="income", minutes=5)
         >>> result.evaluation.privacy.outcome  # "safe" by these tests, "unsafe" or "undecided"
@@ -126,7 +130,7 @@ def synthesize(
         "schema_file": str(schema) if isinstance(schema, str | Path) else None,
         "suffix": results.suffix,
         "content": _content(dataset),
-        "rows": dataset.num_rows if rows is None else check_count("rows", rows, 1),
+        "rows": _rows(rows, dataset, private=settings.get("epsilon") is not None),
         "target": target,
         "seed": seed,
         "max_risk": max_risk,
@@ -216,6 +220,7 @@ class Run:
     def _sample(self) -> None:
         """Sample from the model file, so that the rows are those of `tabmt sample`."""
         model, rows = TabMT.load(self.results.model), self.arguments["rows"]
+        rows = model.card_.rows if rows is None else rows
         batches = model.sample_batches(rows, seed=self.arguments["seed"] + 1)
 
         def reported() -> Iterator[pa.Table]:
@@ -236,10 +241,11 @@ class Run:
 
         evaluated = evaluator.evaluate(results.synthetic, results.synthetic.name, on_metric)
         self.on_progress("evaluating", 0.9, {"metric": "report"})
-        write_report(evaluator, [evaluated], results.report)
+        card = TabMT.load(results.model).card_
+        promise = [] if card.privacy is None else card.privacy.lines()
+        write_report(evaluator, [evaluated], results.report, promise=promise)
         evaluation = evaluated.evaluation
         write_text(results.scores, json_text([evaluation.to_json()], indent=2) + "\n")
-        card = TabMT.load(results.model).card_
         write_text(results.readme, readme_text(results, self.arguments, evaluation, card))
         self.on_progress("evaluating", 1.0, {})
         return evaluation
@@ -262,6 +268,14 @@ class Run:
             evaluation=evaluation,
             verdict=tuple(verdict(evaluation)),
         )
+
+
+def _rows(rows: int | None, dataset: Dataset, *, private: bool) -> int | None:
+    """The number of rows to generate; with epsilon, None stands for the noisy number of training
+    rows, as the real one would say something about the table."""
+    if rows is not None:
+        return check_count("rows", rows, 1)
+    return None if private else dataset.num_rows
 
 
 # --- test rows -----------------------------------------------------------------------------

@@ -262,9 +262,11 @@ def write_report(
     path: str | Path,
     front: Any = None,
     front_pictures: Sequence[Picture] = (),
+    promise: Sequence[str] = (),
 ) -> None:
-    """Write the page, with the Pareto front of a search and its pictures, if there is one."""
-    write_text(Path(path), render(evaluator, evaluated, front, front_pictures))
+    """Write the page, with the Pareto front of a search and its pictures, if there is one, and
+    with what the model promises."""
+    write_text(Path(path), render(evaluator, evaluated, front, front_pictures, promise))
 
 
 def environment() -> Any:
@@ -295,6 +297,7 @@ def render(
     evaluated: list[EvaluatedTable],
     front: Any = None,
     front_pictures: Sequence[Picture] = (),
+    promise: Sequence[str] = (),
 ) -> str:
     tables = [
         {
@@ -318,6 +321,7 @@ def render(
             groups=("utility", "fidelity", "privacy", "coverage", "validity"),
             front=front,
             front_pictures=front_pictures,
+            promise=promise,
         )
     )
     return page

@@ -55,6 +55,7 @@ function request(kind) {
   const body = { kind, table: about.id, minutes: number("minutes"), seed: number("seed") ?? 0 };
   if (data.get("target")) body.target = data.get("target");
   if (number("protect") !== null && number("protect") !== Number(about.protect)) body.protect = number("protect");
+  if (number("epsilon") !== null) body.epsilon = number("epsilon");
   if (kind === "synthesize") {
     if (number("rows") !== Number(about.rows)) body.rows = number("rows");
     if (number("max_risk") !== null) body.max_risk = number("max_risk") / 100;

@@ -1,0 +1,1 @@
+"""Differential privacy: the only code that reads a real table when a fit has an epsilon."""
