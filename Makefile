@@ -26,8 +26,9 @@ fix: .venv/dev  ## apply formatting and safe fixes
 docs: .venv/dev  ## regenerate the pages that follow from the code
 	$(BIN)/python -m docs.generate
 
-bench: .venv/eval  ## both networks beside TabularARGN, into benchmarks/results (DATA=folder of tables)
-	$(BIN)/python -m benchmarks.speed --data $(or $(DATA),../shared/data)
+bench: .venv/eval  ## compare generators, into benchmarks/results (DATA=folder of tables); takes hours
+	$(BIN)/python -m benchmarks peers install ctgan realtabformer argn forest_diffusion arf copula
+	$(BIN)/python -m benchmarks run comparison --data $(or $(DATA),../shared/data)
 	$(BIN)/python -m benchmarks.sampling --data $(or $(DATA),../shared/data)
 	$(BIN)/python -m benchmarks.sampling_peer --data $(or $(DATA),../shared/data)
 

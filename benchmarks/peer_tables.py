@@ -145,6 +145,46 @@ def comparison(result: Result, score: str, digits: int = 3) -> str:
 
 
 @with_results("comparison")
+def readme_table(result: Result) -> str:
+    """This package beside TabularARGN, the best of all other generators, and real rows."""
+    head = ["table", "rows", "fit, s"]
+    for title in ("ML efficiency", "detector"):
+        real = "real rows" if title == "ML efficiency" else "new real rows"
+        head += [f"{title}: TabMT", "TabularARGN", "best other", real]
+    rows = []
+    for table in table_names(result):
+        own = runs_of(result, table, OURS)
+        times = [run["fit_seconds"] for run in own if "fit_seconds" in run]
+        if not times:
+            continue
+        cells = [table, f"{own[0]['rows']:,}", f"{np.mean(times):.0f}"]
+        for score in ("ml_efficiency", "detector_auc"):
+            cells += [cell(runs_of(result, table, name), score) for name in (OURS, "argn")]
+            cells += [best_other(result, table, score), real_cell(result, table, score)]
+        rows.append(cells)
+    return markdown(head, rows)
+
+
+def best_other(result: Result, table: str, score: str) -> str:
+    """The best value of the other generators, which of them has it, and a star if the verdict on
+    its rows is "do not share"."""
+    runs = [r for r in result["runs"] if r["generator"] not in (OURS, "ours_paper", "argn")]
+    best = best_of({**result, "runs": runs}, table, score)
+    if best is None:
+        return "-"
+    own = runs_of(result, table, best)
+    star = "\\*" if any(run.get("verdict") == "unsafe" for run in own) else ""
+    return f"{cell(own, score)} ({TITLES[best]}{star})"
+
+
+def real_cell(result: Result, table: str, score: str) -> str:
+    """The score of real rows: training rows to learn from, validation rows to be told apart."""
+    if score == "ml_efficiency":
+        return f"{result['real'][table][score]['reference']:.3f}"
+    return cell(runs_of(result, table, FRESH), score)
+
+
+@with_results("comparison")
 def efficiency_table(result: Result) -> str:
     return comparison(result, "ml_efficiency")
 

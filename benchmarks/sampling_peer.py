@@ -25,7 +25,8 @@ import pandas as pd
 
 from benchmarks.datasets import CLEAN_TABLES, add_data_option, load
 from benchmarks.machine import run_info, save_result
-from benchmarks.speed import argn_python
+from benchmarks.peers.catalogue import PEERS
+from benchmarks.peers.environments import default_cache, install, interpreter
 
 OTHER_TABLES = {"bank_marketing": "y", "beijing_pm25": "pm2.5"}  # name: target
 TABLES = ("adult", "bank_marketing", "beijing_pm25", "california", "churn", "king")
@@ -41,13 +42,22 @@ def training_rows(data: Path, name: str) -> tuple[pd.DataFrame, str]:
     return table.iloc[rows].reset_index(drop=True), OTHER_TABLES[name]
 
 
+def argn_python() -> Path:
+    """The interpreter of TabularARGN's own environment, which is made if it does not exist."""
+    peer, cache = PEERS["argn"], default_cache()
+    outcome = install(peer.environment, cache)
+    if outcome["outcome"] != "ready":
+        raise SystemExit(f"TabularARGN cannot be installed: {outcome['reason']}")
+    return interpreter(peer, cache)
+
+
 class Server:
     """A fitted generator in a process of its own, which draws rows on request."""
 
     def __init__(self, command: list[Any]) -> None:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            [*map(str, command), "--serve", "--threads", "1", "--seed", "0"],
+            [*map(str, command)],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -79,15 +89,12 @@ class Server:
 def compare(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     train, target = training_rows(arguments.data, name)
     with tempfile.TemporaryDirectory() as folder:
-        path, unused = Path(folder) / "train.parquet", Path(folder) / "unused.parquet"
+        path = Path(folder) / "train.parquet"
         train.to_parquet(path, index=False)
-        options = [path, 0, unused]
-        settings = ["--network", "any-order", "--target", target]
-        settings += ["--cpu-seconds", arguments.cpu_seconds]
-        ours = Server([sys.executable, "-m", "benchmarks.peers.ours", *options, *settings])
-        argn = Server(
-            [argn_python(), "-m", "benchmarks.peers.argn", *options, "--epochs", arguments.epochs]
-        )
+        settings = ["--target", target, "--cpu-seconds", arguments.cpu_seconds]
+        ours = Server([sys.executable, "-m", "benchmarks.peers.ours", path, *settings])
+        epochs = ["--epochs", arguments.epochs]
+        argn = Server([argn_python(), "-m", "benchmarks.peers.argn", path, *epochs])
         measured: dict[str, dict[str, list[float]]] = {}
         ours.rows_per_cpu_second(WARM_UP)
         argn.rows_per_cpu_second(WARM_UP)

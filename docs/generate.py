@@ -23,7 +23,7 @@ import click
 import tabmt
 from benchmarks import peer_pictures, peer_tables
 from benchmarks.datasets import TABLES
-from benchmarks.published import DCR, DCR_CTABGAN, MLE, NETFLOW
+from benchmarks.published import DCR, DCR_CTABGAN, NETFLOW
 from tabmt.cli import main
 from tabmt.config import (
     CodecConfig,
@@ -291,51 +291,6 @@ def pair_text(privacy: float, quality: float) -> str:
     return f"{privacy:.3f} ({quality:.3f})"
 
 
-def readme_table() -> str:
-    """ML efficiency of the default network, beside real rows and the paper."""
-    head = ["table", "TabMT, ML efficiency", "TabMT, detector (0.5 is best)",
-            "real rows, ML efficiency", "paper's TabMT (tuned), ML efficiency",
-            "TabMT, rows/s"]  # fmt: skip
-    real = real_scores()
-    rows = []
-    for result in read_results("speed-2min-any-order-*"):
-        name, mean = result["table"], result["means"]["any-order"]
-        rows.append([
-            name,
-            f"{mean['mle']:.3f}",
-            f"{mean['detector']:.3f}",
-            f"{real[name]['ours']:.3f}",
-            f"{MLE[TABLES[name].code]['TabMT'][0]:.3f}",  # tuned, on a GPU
-            f"{mean['rows_per_second']:,.0f}",
-        ])  # fmt: skip
-    return table(head, rows)
-
-
-def speed_table(pattern: str) -> str:
-    """Generators side by side, means over the seeds."""
-    head = ["table", "generator", "seeds", "fit, s", "MLE", "detector", "DCR (test rows)",
-            "closer to train (expected)", "copies (test rows)", "rows/s", "peak MB"]  # fmt: skip
-    rows = []
-    for result in sorted(read_results(pattern), key=lambda result: str(result["table"])):
-        for generator, mean in result["means"].items():
-            scores = [run["mle"] for run in result["runs"] if run["generator"] == generator]
-            spread = f" ({min(scores):.3f} to {max(scores):.3f})" if len(scores) > 1 else ""
-            rows.append([
-                result["table"],
-                NAMES[generator],
-                str(len(scores)),
-                f"{mean['fit_seconds']:.0f}",
-                f"{mean['mle']:.3f}{spread}",
-                f"{mean['detector']:.3f}",
-                f"{mean['dcr']:.3f} ({mean['dcr_held_out']:.3f})",
-                f"{mean['closer_to_train']:.3f} ({mean['closer_expected']:.3f})",
-                f"{mean['copies']:.4f} ({mean['copies_held_out']:.4f})",
-                f"{mean['rows_per_second']:,.0f}",
-                f"{mean['peak_mb']:.0f}",
-            ])  # fmt: skip
-    return table(head, rows)
-
-
 def sampling_table() -> str:
     result = read_result("sampling")
     rates = result["rows_per_second_by_chunk"]
@@ -403,24 +358,26 @@ def scale_table() -> str:
 
 def paper_table() -> str:
     """The paper's own method and the default network by the paper's protocol."""
-    head = ["table", "metric", "published", "paper's method here", "default network here",
-            "training minutes", "real rows, published", "not as in the paper"]  # fmt: skip
-    results = {path.stem: read_result(path.stem) for path in sorted(RESULTS.glob("paper-*.json"))}
+    head = ["table", "metric", "published", "paper's method here", "minutes",
+            "default network here", "minutes", "real rows, published",
+            "not as in the paper"]  # fmt: skip
+    results: dict[str, dict[str, Any]] = {}
+    for result in read_results("paper-*"):
+        if not result["published_missing"] and not result.get("label"):
+            results.setdefault(result["table"], {})[result["method"]] = result
     rows = []
-    for name, result in results.items():
-        if result["method"] != "paper" or result["published_missing"] or result.get("label"):
-            continue
-        default = results.get(f"{name}-default")
-        rows.append([
-            result["table"],
-            result["metric"],
-            score_text(*result["published"]),
-            score_text(result["mle"], result["sd"]),
-            "-" if default is None else score_text(default["mle"], default["sd"]),
-            f"{result['training_minutes']:.1f}",
-            score_text(*result["real"]),
-            "; ".join(result["cut"]),
-        ])  # fmt: skip
+    for name, by_method in sorted(results.items()):
+        some = next(iter(by_method.values()))
+        cells, cuts = [], []
+        for method in ("paper", "default"):
+            own = by_method.get(method)
+            if own is None:
+                cells += ["-", "-"]
+                continue
+            cells += [score_text(own["mle"], own["sd"]), f"{own['training_minutes']:.1f}"]
+            cuts += [f"{method}: {cut}" for cut in own["cut"]]
+        rows.append([name, some["metric"], score_text(*some["published"]), *cells,
+                     score_text(*some["real"]), "; ".join(cuts)])  # fmt: skip
     return table(head, rows)
 
 
@@ -828,10 +785,7 @@ def kills_table() -> str:
 
 
 MARKERS: dict[str, Callable[[], str]] = {
-    "two minutes": lambda: speed_table("speed-2min-*"),
-    "ten minutes": lambda: speed_table("speed-10min-*"),
     "defaults": defaults_table,
-    "peer": lambda: speed_table("speed-peer-*"),
     "sampling": sampling_table,
     "sampling peer": sampling_peer_table,
     "relations": relations_table,
@@ -877,7 +831,7 @@ def readme_page() -> str:
     if BEGIN not in text or END not in text:
         raise SystemExit(f"README.md needs the lines {BEGIN} and {END} around its results.")
     head, rest = text.split(BEGIN)
-    return f"{head}{BEGIN}\n{readme_table()}\n{END}{rest.split(END)[1]}"
+    return f"{head}{BEGIN}\n{peer_tables.readme_table()}\n{END}{rest.split(END)[1]}"
 
 
 def pages() -> dict[Path, str]:

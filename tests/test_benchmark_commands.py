@@ -10,7 +10,7 @@ from benchmarks import __main__ as entry
 
 def test_every_benchmark_is_a_command():
     known = entry.commands()
-    expected = {"paper", "figures", "netflow", "flow-scale", "speed", "run", "tables", "peers"}
+    expected = {"paper", "figures", "netflow", "flow-scale", "run", "tables", "peers"}
     assert expected <= set(known)
     assert known["flow-scale"] == "benchmarks.flow_scale"
     assert "machine" not in known and "published" not in known

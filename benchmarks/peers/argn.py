@@ -1,16 +1,15 @@
-"""Fit and sample TabularARGN in its own virtual environment; imports nothing of this repository.
+"""TabularARGN in its own virtual environment; imports nothing of tabmt.
 
-    python -m benchmarks.peers.argn TRAIN.parquet ROWS OUTPUT.parquet --threads N --seed S
+    python -m benchmarks.peers.argn TRAIN.parquet --epochs N
 
-Prints one line of JSON: seconds to fit and to sample, peak memory, versions. With --serve it then
-draws the rows that each line of its input asks for, and prints the CPU seconds of each. As a peer,
-it has its own defaults, early stopping among them, and the time as its limit.
+As a peer, it has its own defaults, early stopping among them, and the time as its limit. As a
+command, for `benchmarks.sampling_peer`: fits a table, then draws the rows that each line of its
+input asks for, and prints the CPU seconds of each as a line of JSON.
 """
 
 import argparse
 import importlib.metadata
 import json
-import resource
 import sys
 import time
 from dataclasses import dataclass
@@ -49,34 +48,13 @@ def sample(model: Model, rows: int, seed: int) -> pd.DataFrame:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("train", help="Parquet file to learn")
-    parser.add_argument("rows", type=int, help="rows of each sample")
-    parser.add_argument("output", help="Parquet file to write")
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--samples", type=int, default=1, help="samples to write, concatenated")
-    parser.add_argument("--epochs", type=int, default=100, help="the most; 100 is its default")
-    parser.add_argument("--serve", action="store_true", help="draw rows on request")
+    parser.add_argument("--epochs", type=int, required=True, help="the most")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    set_random_state(arguments.seed)
-    table = pd.read_parquet(arguments.train)
+    torch.set_num_threads(1)
+    set_random_state(0)
     model = TabularARGN(device="cpu", verbose=0, max_epochs=arguments.epochs)
-    started = time.perf_counter()
-    model.fit(table)
-    fitted = time.perf_counter()
-    if arguments.serve:
-        serve(model)
-        return
-    samples = [model.sample(n_samples=arguments.rows) for _ in range(arguments.samples)]
-    sampled = time.perf_counter()
-    pd.concat(samples)[list(table.columns)].to_parquet(arguments.output, index=False)
-    report = {
-        "fit_seconds": fitted - started,
-        "sample_seconds": sampled - fitted,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "versions": versions(),
-    }
-    print(json.dumps(report))
+    model.fit(pd.read_parquet(arguments.train))
+    serve(model)
 
 
 def serve(model: Any) -> None:

@@ -1,16 +1,14 @@
-"""Fit and sample TabMT in a separate process, so that its peak memory is its own.
+"""TabMT with the defaults of `tabmt fit` and a target, as a generator to compare with others.
 
-    python -m benchmarks.peers.ours TRAIN.parquet ROWS OUTPUT.parquet --threads N --seed S \
-        --network NAME --minutes M [--target COLUMN]
+    python -m benchmarks.peers.ours TRAIN.parquet --cpu-seconds S [--target COLUMN]
 
-Prints one line of JSON and takes requests with --serve, for `benchmarks.speed` and
-`benchmarks.sampling_peer`. As a peer, it has the defaults of `tabmt fit` with a target.
+As a command, for `benchmarks.sampling_peer`: fits a table, then draws the rows that each line of
+its input asks for, and prints the CPU seconds of each as a line of JSON.
 """
 
 import argparse
 import importlib.metadata
 import json
-import resource
 import sys
 import time
 from typing import Any
@@ -39,47 +37,15 @@ def about(model: TabMT) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("train", help="Parquet file to learn")
-    parser.add_argument("rows", type=int, help="rows of each sample")
-    parser.add_argument("output", help="Parquet file to write")
-    parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--samples", type=int, default=1, help="samples to write, concatenated")
-    parser.add_argument("--network", required=True, help="any-order or masked")
-    parser.add_argument("--minutes", type=float, help="training time")
-    parser.add_argument("--cpu-seconds", type=float, help="training time, however busy the machine")
+    parser.add_argument("--cpu-seconds", type=float, required=True, help="training time")
     parser.add_argument("--target", help="column that will be predicted; it is generated last")
-    parser.add_argument("--serve", action="store_true", help="draw rows on request")
     arguments = parser.parse_args()
     table = pd.read_parquet(arguments.train)
-    settings: dict[str, Any] = {"threads": arguments.threads, "target": arguments.target}
-    settings |= {"network": arguments.network, "seed": arguments.seed}
-    if arguments.cpu_seconds is None:
-        settings["minutes"] = arguments.minutes
-    else:
-        settings["steps"] = steps_for(arguments.cpu_seconds, table, settings)
-    model = TabMT(**settings)
-    started, cpu_started = time.perf_counter(), time.process_time()
-    model.fit(table)
-    fitted = time.perf_counter()
-    if arguments.serve:
-        serve(model, time.process_time() - cpu_started)
-        return
-    samples = [
-        model.sample(arguments.rows, seed=arguments.seed + 1000 * number)
-        for number in range(arguments.samples)
-    ]
-    sampled = time.perf_counter()
-    pd.concat(samples).to_parquet(arguments.output, index=False)
-    card = model.card_.to_json()
-    report = {
-        "fit_seconds": fitted - started,
-        "sample_seconds": sampled - fitted,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "settings": card["settings"],
-        "summary": card["summary"],
-        "versions": {name: importlib.metadata.version(name) for name in ("tabmt", "torch")},
-    }
-    print(json.dumps(report))
+    settings: dict[str, Any] = {"threads": 1, "target": arguments.target, "seed": 0}
+    steps = steps_for(arguments.cpu_seconds, table, settings)
+    started = time.process_time()
+    model = TabMT(**settings, steps=steps).fit(table)
+    serve(model, time.process_time() - started)
 
 
 def steps_for(cpu_seconds: float, table: pd.DataFrame, settings: dict[str, Any]) -> int:
