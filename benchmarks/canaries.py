@@ -23,7 +23,7 @@ from scipy.stats import binom
 from benchmarks.machine import run_info, save_result
 from tabmt import TabMT
 
-SIDE = 32  # values of each column of a pair: 1,024 pairs
+SIDE = 33  # values of each column of a pair: 1,056 pairs of two different ones
 GUESSES = (10, 20, 50, 100, 200, 500, 1000)
 ERROR = 0.05
 ORDERS = 8  # over which the likelihood of a row is averaged
