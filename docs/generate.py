@@ -381,6 +381,51 @@ def paper_table() -> str:
     return table(head, rows)
 
 
+PRIVATE_NAMES = {
+    "none": "ours, without differential privacy",
+    "marginals": "ours, marginals",
+    "dp-sgd": "ours, DP-SGD",
+    "aim": "AIM",
+    "mst": "MST",
+    "argn_private": "TabularARGN, DP-SGD",
+}
+
+
+def private_table() -> str:
+    """Generators with differential privacy side by side."""
+    head = ["table", "generator", "epsilon", "ML efficiency (real rows)", "detector",
+            "pair distance (real rows)", "worst attack"]  # fmt: skip
+    rows = []
+    for result in read_results("private-*"):
+        for run in result["runs"]:
+            cells = ["failed: " + run["report"].get("failure", ""), "", "", ""]
+            if "ml_efficiency" in run:
+                efficiency, pairs = run["ml_efficiency"], run["pair_distance"]
+                cells = [
+                    f"{efficiency['value']:.3f} ({efficiency['reference']:.3f})",
+                    f"{run['detector_auc']['value']:.3f}",
+                    f"{pairs['value']:.3f} ({pairs['reference']:.3f})",
+                    f"{run['attack']['risk']:.3f}",
+                ]
+            epsilon = "-" if run["epsilon"] is None else f"{run['epsilon']:g}"
+            rows.append([result["table"], PRIVATE_NAMES[run["generator"]], epsilon, *cells])
+    return table(head, rows)
+
+
+def canaries_table() -> str:
+    """What one run with canaries says about epsilon."""
+    rows = [
+        [
+            "none" if run["epsilon"] is None else f"{run['epsilon']:g}",
+            f"{run['canaries']:,}",
+            f"{run['right']} of {run['guesses']}",
+            f"{run['lower_bound']:.2f}",
+        ]
+        for run in read_result("canaries")["runs"]
+    ]
+    return table(["epsilon", "canaries", "right guesses", "lower bound of epsilon (95 %)"], rows)
+
+
 def paper_missing_table() -> str:
     """The paper's own method, trained with a quarter of the values dropped."""
     head = ["table", "metric", "complete, published", "a quarter missing, published",
@@ -793,6 +838,8 @@ MARKERS: dict[str, Callable[[], str]] = {
     "paper": paper_table,
     "figures": figure_links,
     "missing": missing_table,
+    "private": private_table,
+    "canaries": canaries_table,
     "paper missing": paper_missing_table,
     "gaps": learned_missing_table,
     "imputation": imputation_table,

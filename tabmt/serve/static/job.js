@@ -12,7 +12,7 @@ const STAGES = {
   pareto: ["reading", "searching"],
 }[about.kind];
 const TITLES = {
-  reading: "Read the table", fitting: "Fit the model", sampling: "Generate rows", evaluating: "Compare and attack", searching: "Try temperatures",
+  reading: "Read the table", fitting: "Fit the model", sampling: "Generate rows", evaluating: "Evaluate: compare with real rows and run attacks", searching: "Try temperatures",
 };
 const POLL = 1000;
 const events = [];
@@ -90,7 +90,7 @@ for (const button of document.querySelectorAll("[data-action]")) {
     try {
       await call("POST", `/api/jobs/${about.id}/${button.dataset.action}`);
       if (button.dataset.action === "resume") window.location.reload();
-      else say(status, button.dataset.action === "stop" ? "Training stops; the next steps follow." : "Cancelling.");
+      else say(status, button.dataset.action === "stop" ? "Stopping the training; the job continues with the next stage." : "Cancelling.");
     } catch (error) {
       say(status, error.message, "wrong");
       button.disabled = false;

@@ -61,7 +61,7 @@ async function update() {
     document.querySelector("[data-python]").textContent = answer.python;
     by("prompted").replaceChildren(table(answer.rows));
     showColumns();
-    say(status, `The pictures show rows ${described(asked)}.`);
+    say(status, `The charts show rows ${described(asked)}.`);
   } catch (error) {
     if (error.name === "AbortError") return;
     refused = [401, 403, 422].includes(error.status) ? error.message : "";
@@ -74,7 +74,7 @@ async function update() {
 function described({ where: conditions = {}, ...temperature }) {
   const number = Object.keys(conditions).length;
   if (number) return number === 1 ? "with your condition" : `with your ${number} conditions`;
-  return Object.keys(temperature).length ? "with your temperatures" : "as the model learned them";
+  return Object.keys(temperature).length ? "with your temperatures" : "without conditions";
 }
 
 function changed() {
@@ -212,7 +212,7 @@ function setUpDial() {
     changed();
   });
   by("temperatures")?.replaceChildren(...learned().map((column) => {
-    const input = make("input", { type: "number", min: "0", max: "10", step: "0.05", placeholder: "as all" });
+    const input = make("input", { type: "number", min: "0", max: "10", step: "0.05", placeholder: "same as all" });
     input.addEventListener("input", () => {
       if (input.value === "") delete temperatures[column.name];
       else temperatures[column.name] = Number(input.value);

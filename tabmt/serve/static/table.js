@@ -26,7 +26,7 @@ async function override(select) {
     const changed = await call("PUT", `/api/tables/${about.id}/kinds`, { kinds: { ...chosen, [column]: select.value } });
     chosen[column] = select.value;
     for (const entry of changed.schema.columns) show(entry);
-    say(kindsStatus, `${column} is now treated as ${select.selectedOptions[0].textContent}.`, "good");
+    say(kindsStatus, `The kind of ${column} is now ${select.value}.`, "good");
   } catch (error) {
     select.value = before;
     say(kindsStatus, error.message, "wrong");
