@@ -112,9 +112,7 @@ def synthesize(
             return synthesize(
                 table, folder, rows=rows, target=target, schema=schema, max_risk=max_risk,
                 seed=seed, force=force, should_stop=should_stop, **settings,
-                progress=lambda stage, share, details: draw(
-                    share, f"{_title(stage)}  {describe_stage(share, details)}"
-                ),
+                progress=_on_bar(draw),
             )  # fmt: skip
     on_progress: OnProgress = progress or (lambda stage, share, details: None)
     on_progress("reading", 0.0, {})
@@ -140,6 +138,13 @@ def synthesize(
     with _claimed(results, arguments, force=force) as goes_on:
         run = Run(results, arguments, model, on_progress, should_stop)
         return run.all_stages(dataset, goes_on=goes_on)
+
+
+def _on_bar(draw: Callable[[float, str], None]) -> OnProgress:
+    """Show the stages on a bar."""
+    return lambda stage, share, details: draw(
+        share, f"{_title(stage)}  {describe_stage(share, details)}"
+    )
 
 
 def _title(stage: str) -> str:
