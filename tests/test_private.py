@@ -665,6 +665,7 @@ def test_synthesize_says_what_the_promise_covers(tmp_path):
     table = people(900, 0).drop(columns=["id", "since"])
     result = synthesize(table, tmp_path / "out", target="class", epsilon=20.0, **TINY)
     text = result.readme.read_text()
+    assert "A fit with --epsilon draws new noise and spends its epsilon once more" in text
     assert "differential privacy: epsilon 20" in text
     assert "Only model.tabmt and synthetic.parquet have this promise." in text
     report = result.report.read_text()

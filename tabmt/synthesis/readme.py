@@ -60,8 +60,7 @@ def readme_text(
         "",
         *(f"    {shlex.join(command)}" for command in commands(folder, arguments, card)),
         "",
-        "A fit with --minutes depends on the speed of the machine, so it gives similar rows; the "
-        "other steps give",
+        *_on_repeated_fits(card),
         "the same results with the same versions on the same kind of processor.",
         "",
         "To repeat all steps at once, in the folder where the command was run:",
@@ -69,6 +68,20 @@ def readme_text(
         f"    {whole_command(folder, arguments)}",
     ]
     return printable("\n".join(lines), keep="\n") + "\n"
+
+
+def _on_repeated_fits(card: ModelCard) -> list[str]:
+    """Why a repeated fit may give other rows; the sentence goes on."""
+    if card.privacy is not None:
+        return [
+            "A fit with --epsilon draws new noise and spends its epsilon once more, so it gives "
+            "another model;",
+            "the other steps give",
+        ]
+    return [
+        "A fit with --minutes depends on the speed of the machine, so it gives similar rows; the "
+        "other steps give",
+    ]
 
 
 def _privacy_lines(folder: ResultsFolder, card: ModelCard) -> list[str]:
