@@ -45,7 +45,7 @@ def served(folder: Path, models: list[str]) -> Iterator[Opened]:
 
 def choose(tab: Page) -> None:
     """Adelie penguins over 4,000 g, as a newcomer would."""
-    tab.wait_for_selector("#status:has-text('as the model learned')")
+    tab.wait_for_selector("#status:has-text('without conditions')")
     tab.click("[data-column=species] .bar:has-text('Adelie')")
     tab.fill("[aria-label='body_mass_g from']", "4000")
     tab.press("[aria-label='body_mass_g from']", "Enter")
@@ -87,7 +87,7 @@ def beginnings(tab: Page, ready: Opened, folder: Path, name: str) -> None:
     tab.goto(ready.page)
     shoot(tab, f"{name}-loading", [folder])
     tab.unroute("**/columns")  # what was held goes on
-    tab.wait_for_selector("#status:has-text('as the model learned')")
+    tab.wait_for_selector("#status:has-text('without conditions')")
     tab.fill("#cells [name=species]", "Gentoo")
     tab.click("#write button")
     tab.wait_for_selector("#written table")
@@ -222,7 +222,7 @@ def states(browser: Any, scheme: str, width: str, demo: Path, folder: Path, ever
             wishes(tab, ready, folder, name)
             problems(tab, ready, folder, name)
         tab.goto(ready.page)
-        tab.wait_for_selector("#status:has-text('as the model learned')")
+        tab.wait_for_selector("#status:has-text('without conditions')")
         tab.locator("iframe.report").scroll_into_view_if_needed()
         tab.evaluate("scrollTo(0, document.querySelector('.verdict').offsetTop - 20)")
         tab.frame_locator("iframe.report").locator("h1").first.wait_for()

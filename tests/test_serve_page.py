@@ -62,7 +62,7 @@ def opened(browser, address, expected=(), **options):
 def ready(tab):
     """Wait until the pictures of a model are drawn."""
     tab.wait_for_selector("#columns[aria-busy=false] .card")
-    tab.wait_for_selector("#status:has-text('pictures')")
+    tab.wait_for_selector("#status:has-text('charts')")
 
 
 def violations(tab):
