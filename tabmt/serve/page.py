@@ -16,10 +16,10 @@ from tabmt.serve.service import Service
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 KINDS = {  # the kinds that a person may choose for a column
-    "numeric": "numeric (numbers)",
-    "datetime": "datetime (dates, times)",
-    "categorical": "categorical (categories)",
-    "id": "id (newly generated)",
+    "numeric": "numeric",
+    "datetime": "datetime",
+    "categorical": "categorical",
+    "id": "id (new values)",
 }
 FILE_NAMES = {
     "synthetic": "Synthetic rows",
